@@ -19,17 +19,19 @@ NARROW_FIRST: Final = (
     *("order-final", "name-exact", "page-count", "page-walk", "orders-page", "order-refused"),
     *("order-same", "token-replayed", "orders-status", "healthy", "category-exact", "order-exact"),
     # What an order loses on its way, it also loses when it is restored, perhaps before a refusal.
-    *("restore-exact", "event-loop", "restore-order", "order-of-nothing", "token-apart"),
+    *("restore-exact", "event-loop", "order-of-nothing", "token-apart"),
     *("token-refused", "sold-once", "page-overlap", "read-after-write", "durable-killed"),
-    *("durable-pets", "failure-passed", "restore-next", "restore-again", "restore-other"),
+    # What closing loses, or a long list, is also not there before a refusal.
+    *("durable-pets", "restore-sizes", "restore-order", "failure-passed", "restore-next"),
+    *("restore-again", "restore-other"),
     # What takes effect too late also disturbs others.
     *("cancellation", "cancelled-write", "after-cancellation", "order-absent"),
     # What counts after its time is also not deleted, or deleted too early.
-    *("token-expired", "token-deleted", "token-atomic", "durable-ids", "shared-ids"),
-    *("token-reused", "store-kept", "durable-reads", "durable-orders", "scratch-apart"),
-    *("store-identity", "restore-sizes", "restore-token", "token-walk", "overlapping-calls"),
-    *("shared-reads", "shared-processes", "shared-orders", "closed", "snapshot"),
-    *("store-expected", "store-gone", "restore-live"),
+    *("token-expired", "token-deleted", "token-atomic", "token-reused", "durable-orders"),
+    *("durable-ids", "scratch-apart", "shared-ids", "store-kept", "durable-reads"),
+    *("store-identity", "restore-token", "token-walk", "overlapping-calls", "shared-reads"),
+    *("shared-processes", "shared-orders", "closed", "snapshot", "store-expected", "store-gone"),
+    "restore-live",
     "model",
 )
 """All clauses, the narrowest first."""

@@ -220,10 +220,10 @@ class WritesAfterItWasClosed(Correct):
         if receipt:
             return receipt
         pet_id = self.next_id()
+        self.record(token, pet_id)
         for _ in range(8):
             await asyncio.sleep(0)
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
-        self.record(token, pet_id)
         return Receipt(pet_id)
 
     def close(self) -> None:
@@ -239,6 +239,7 @@ class LeavesCancelledWritesUncommitted(Correct):
         receipt = await super().create_pet(new, token)
         self.noted.add(receipt.id)
         await asyncio.sleep(0)
+        self.require_open()
         self.noted.clear()
         return receipt
 
@@ -246,6 +247,8 @@ class LeavesCancelledWritesUncommitted(Correct):
         super().close()
         for pet_id in self.noted:
             self.data.pets.pop(pet_id, None)
+            for record in [r for r in self.data.records.values() if r.id == pet_id]:
+                del self.data.records[record.value]
 
 
 @breaks("durable-reads")  # a pet or an order: no other breaks this for orders
@@ -256,6 +259,7 @@ class LeavesCancelledOrdersUncommitted(Correct):
         receipt = await super().place_order(pet_id, at, token)
         self.noted.add(receipt.id)
         await asyncio.sleep(0)
+        self.require_open()
         self.noted.clear()
         return receipt
 

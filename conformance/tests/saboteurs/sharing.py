@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from conformance.tests.correct import STORES, Correct, LocationSettings, Store, Token, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     Expected,
@@ -21,6 +22,7 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Receipt,
+    StorageError,
     TokenPage,
     TokenRecord,
 )
@@ -233,6 +235,8 @@ class LocksItsOwnReservations(Correct):
             return await super().place_order(pet_id, at, token)
 
     def next_order_id(self) -> int:
+        if self.ids[0] > MAX_ID:
+            raise StorageError("all ids have been assigned")
         return self.ids.pop(0)
 
 
