@@ -38,7 +38,7 @@ from petstore_conformance.model.calls import (
     AnyCall,
     Length,
     check_shown,
-    create_all,
+    create,
     created,
     each,
     every_filter,
@@ -78,10 +78,10 @@ class ConcurrencyClauses(Kit):
     async def test_hundreds_of_calls_may_overlap(self, repository: Repository) -> None:
         """A check and its change are not atomic, or calls disturb each other on one connection."""
         numbers = await sample(repository, range(200), together=True)
-        news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
+        creates = [create(repository, NewPet(f"{n}", n, PetStatus.SOLD)) for n in numbers]
         reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
-        pets, pages = await asyncio.gather(create_all(repository, news), asyncio.gather(*reads))
-        assert len({pet.id for pet in pets}) == len(news)
+        pets, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
+        assert len({pet.id for pet in pets}) == len(creates)
         for page in pages:
             assert {*page} <= {*pets}
             assert len({*page}) == len(page)

@@ -314,11 +314,7 @@ class OrderClauses(Kit):
         for after in {0, *ids, beyond, MAX_ID}:
             for count in (1, 2, 20, 500):
                 await check_page(repository, OrderQuery(after, count), orders)
-
-        async def place(some: range) -> list[Order]:
-            return await asyncio.gather(*(place_at(repository, AT) for _ in some))
-
-        orders += await fill(MANY, place)
+        orders += await fill(MANY, lambda _: place_at(repository, AT))
         orders.sort(key=lambda order: order.id)
         some = len(await sample(repository, range(60)))
         orders[:some] = updated = await update_orders(repository, orders[:some])

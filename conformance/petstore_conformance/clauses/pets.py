@@ -32,7 +32,6 @@ from petstore_conformance.model.calls import (
     check_shown,
     check_types,
     create,
-    create_all,
     every_filter,
     fill,
     read_each,
@@ -214,7 +213,7 @@ class PageClauses(Kit):
             return NewPet(f"{n}" * (1 if n % 60 else long), n, PET_STATUSES[n // 400 % 3])
 
         pets = await add_pets(repository, 40)
-        pets += await fill(MANY, lambda some: create_all(repository, [*map(new, some)]))
+        pets += await fill(MANY, lambda n: create(repository, new(n)))
         pets.sort(key=lambda pet: pet.id)
         await check_pages(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]

@@ -162,16 +162,6 @@ async def only_read(reader: Repository, writer: Repository) -> None:
         assert after != before
 
 
-async def _add_pets(handles: Sequence[Repository], part: range) -> Sequence[int]:
-    return await asyncio.gather(*(add_pet(handles[number]) for number in part))
-
-
-async def _order(
-    handles: Sequence[Repository], pet_ids: Sequence[int], part: range
-) -> Sequence[Order]:
-    return await asyncio.gather(*(place_at(handles[n], AT, pet_ids[n]) for n in part))
-
-
 class SharingClauses(Kit):
     """Clauses of backends that claim to be shared."""
 
@@ -250,12 +240,12 @@ class SharingClauses(Kit):
                 assert {pet.id for pet in await handle.list_pets(PetQuery(0, 99))} == ids
         async with location.open() as one, location.open() as other:
             handles = [handle for _ in range(MANY_IDS) for handle in (one, other)]
-            pet_ids = await fill(len(handles), lambda part: _add_pets(handles, part))
+            pet_ids = await fill(len(handles), lambda n: add_pet(handles[n]))
             assert len(set(pet_ids)) == len(pet_ids), "an id is assigned twice"
             listed = await one.list_pets(PetQuery(0, 9999))
             assert await other.list_pets(PetQuery(0, 9999)) == listed
             assert {pet.id for pet in listed} == set(pet_ids)
-            placed = await fill(len(pet_ids), lambda part: _order(handles, pet_ids, part))
+            placed = await fill(len(pet_ids), lambda n: place_at(handles[n], AT, pet_ids[n]))
             orders = {order.id for order in placed}
             assert len(orders) == len(placed), "the id of an order is assigned twice"
             (order,) = await place_orders(other)

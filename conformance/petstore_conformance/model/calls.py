@@ -82,11 +82,6 @@ async def create(repository: Repository, new: NewPet, token: IdempotencyToken | 
     return created((await repository.create_pet(new, token)).id, new)
 
 
-async def create_all(repository: Repository, news: Sequence[NewPet]) -> list[Pet]:
-    """Create pets at once; return them as they must be stored, in the same order."""
-    return await asyncio.gather(*(create(repository, new) for new in news))
-
-
 def one_effect(results: Sequence[object]) -> int:
     """Check that of some writes, all for one effect, exactly one had it; return its id."""
     receipts = [result for result in results if isinstance(result, Receipt)]
@@ -162,14 +157,14 @@ def time_limit(seconds: float) -> Callable[[], bool]:
     return lambda: time() < end
 
 
-async def fill(count: int, make: Callable[[range], Awaitable[Sequence[AnyItem]]]) -> list[AnyItem]:
+async def fill(count: int, make: Callable[[int], Awaitable[AnyItem]]) -> list[AnyItem]:
     """Make so many items, a hundred at once; fewer if it takes longer than `MANY_SECONDS`.
 
-    make -- makes the items of these numbers, and returns them
+    make -- makes the item of a number, and returns it
     """
     made, in_time = list[AnyItem](), time_limit(MANY_SECONDS)
     while len(made) < count and in_time():
-        made += await make(range(len(made), min(len(made) + 100, count)))
+        made += await asyncio.gather(*map(make, range(count)[len(made) :][:100]))
     current().note(len(made), count)
     return made
 
