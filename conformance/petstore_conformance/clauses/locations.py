@@ -19,7 +19,6 @@ from petstore.contract import (
     PetQuery,
     Repository,
     StorageError,
-    TokenRecord,
     UnavailableError,
 )
 from petstore_conformance.clauses.methods import (
@@ -46,7 +45,7 @@ from petstore_conformance.model.calls import (
     yield_to_others,
 )
 from petstore_conformance.model.model import Stored
-from petstore_conformance.model.values import AT, REX, make_token
+from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 SECONDS_FOR_LOCATIONS = 4
 """How long may be spent on filling locations: where that is slow, fewer of them are made."""
@@ -200,10 +199,8 @@ def all_calls(repository: Repository, given: Given) -> dict[str, AnyCall]:
     """Return calls of every method, also those that change nothing, and restores of each kind."""
     pet = Pet(given.pet_id, "Rex", 7)
     order = Order(given.order_id, pet.id, OrderStatus.CANCELLED, AT)
-    used = given.used
-    record = TokenRecord(used.value, used.fingerprint, used.until, pet.id)
     calls = calls_of(repository, given) | idle_calls_of(repository, given)
-    for item in (pet, order, record):
+    for item in (pet, order, record_of(given.used, pet.id)):
         calls[f"restore, of {item}"] = partial(repository.restore, [item])
     return calls
 

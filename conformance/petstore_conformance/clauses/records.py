@@ -69,16 +69,12 @@ def token_of(record: TokenRecord, now: int = NOW) -> IdempotencyToken:
 
 def short_lived(name: str, now: int, number: int = BATCH) -> list[IdempotencyToken]:
     """Return a number of tokens whose records expire after `LIFE_SECONDS`."""
-    tokens = (make_token(f"{name} {n}", REX, now) for n in range(number))
-    return [replace(token, until=now + LIFE_SECONDS) for token in tokens]
+    return [make_token(f"{name} {n}", REX, now, LIFE_SECONDS) for n in range(number)]
 
 
-def many_records(
-    id_: int, until: int = NOW + DAY_SECONDS, number: int = MANY_RECORDS
-) -> list[TokenRecord]:
+def many_records(id_: int, number: int, now: int = NOW) -> list[TokenRecord]:
     """Return a number of records of writes that were all assigned this id."""
-    tokens = (make_token(f"many {number}", REX) for number in range(number))
-    return [TokenRecord(token.value, token.fingerprint, until, id_) for token in tokens]
+    return [record_of(make_token(f"many {n}", REX, now), id_) for n in range(number)]
 
 
 async def walk(
@@ -153,7 +149,7 @@ class RecordClauses(Kit):
 
     async def _write_with_tokens(self, repository: Repository, now: int) -> set[TokenRecord]:
         """Create and order with hostile tokens; return what must be remembered."""
-        digests = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
+        digests = await sample(repository, DIGESTS, together=True)
         used = set[TokenRecord]()
 
         async def write(numbered: tuple[int, bytes]) -> None:
@@ -172,15 +168,12 @@ class RecordClauses(Kit):
     async def _walk_while_records_expire(self, repository: Repository, now: int) -> None:
         """Walk while writes delete expired records, also that at which a page has ended."""
         numbers = await sample(repository, range(8))
-        tokens = [
-            replace(make_token(f"{number} {span}", REX, now), until=now + span)
-            for number in numbers
-            for span in (1, DAY_SECONDS)
-        ]
+        spans = [(n, seconds) for n in numbers for seconds in (1, DAY_SECONDS)]
+        tokens = [make_token(f"{n} {seconds}", REX, now, seconds) for n, seconds in spans]
         receipts = await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
         stored = {record_of(token, r.id) for token, r in zip(tokens, receipts, strict=True)}
         expiring = {record for record in stored if record.until == now + 1}
-        late = replace(make_token("late", REX, now + 1), until=now + 1)  # adds a single record
+        late = make_token("late", REX, now + 1, 0)  # adds a single record
         await asyncio.sleep(1.1)  # now they have expired by the backend's own clock, too
         found = set[TokenRecord]()
         async for records in walk(repository, 1, now):
@@ -193,7 +186,7 @@ class RecordClauses(Kit):
 
     async def _walk_while_others_write(self, repository: Repository, now: int) -> None:
         """Walk through many records while others use tokens: none of the many is missing."""
-        many = set(many_records((await repository.create_pet(REX)).id, now + DAY_SECONDS))
+        many = set(many_records((await repository.create_pet(REX)).id, MANY_RECORDS, now))
         await repository.restore([*many])
         added, walking = set[TokenRecord](), True
 
@@ -214,7 +207,7 @@ class RecordClauses(Kit):
         walking = False
         await writing
         assert many <= found <= many | added
-        last = replace(make_token("last", REX, now), until=now + 2 * DAY_SECONDS)
+        last = make_token("last", REX, now, 2 * DAY_SECONDS)
         left = record_of(last, (await repository.create_pet(REX, last)).id)
         assert await read_records(repository, 50, now + DAY_SECONDS) == {left}, "all others expire"
 
@@ -263,12 +256,12 @@ class RecordClauses(Kit):
             await repository.restore([record_of(old, pets[0].id)])
             assert await repository.create_pet(REX, old) == Receipt(pets[0].id, replayed=True)
             ids = pets[0].id, RESTORED_ORDER.id
-            digests = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
+            digests = await sample(repository, DIGESTS, together=True)
             hostile = [
                 TokenRecord(value, other, NOW + DAY_SECONDS, ids[number % 2])
                 for number, (value, other) in enumerate(zip(digests, digests[::-1], strict=True))
             ]
-            many = many_records(pets[1].id, number=REMEMBERED_RECORDS)
+            many = many_records(pets[1].id, REMEMBERED_RECORDS)
             await repository.restore(hostile)
             await repository.restore([*many, *created])
             await repository.create_pet(REX, make_token("one more", REX))

@@ -116,7 +116,7 @@ class TokenClauses(Kit):
 
     async def _try_fingerprints(self, repository: Repository) -> None:
         """Reuse tokens with fingerprints that differ from the recorded ones in little."""
-        digests = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
+        digests = await sample(repository, DIGESTS, together=True)
         for base in (bytes(32), b"\xff" * 32, DIGESTS[-1]):
             token = IdempotencyToken(base, base, NOW, NOW + DAY_SECONDS)
             await repository.create_pet(REX, token)
@@ -131,7 +131,7 @@ class TokenClauses(Kit):
     async def test_different_tokens_do_not_affect_each_other(self, location: Location) -> None:
         """Tokens are cut or treated as text, or writes are identified by what they store."""
         async with location.open() as repository:
-            values = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
+            values = await sample(repository, DIGESTS, together=True)
             await self._use_each(repository, values, [REX] * len(values))
             assert not (await repository.create_pet(REX)).replayed
             assert await count_stored(repository) == (len(values) + 1, 0)
@@ -262,7 +262,7 @@ class ExpiryClauses(Kit):
             with pytest.raises(ConflictError):
                 await repository.place_order(pet_id, AT, late)
         for _ in range(2):  # expired from the beginning
-            at_once = replace(make_token("at once", REX), until=NOW)
+            at_once = make_token("at once", REX, seconds=0)
             assert not (await repository.create_pet(REX, at_once)).replayed
         # These records expire after the last second that 32 bits can count.
         await self._expire_together(repository, 2**32 - DAY_SECONDS // 2)
@@ -278,7 +278,7 @@ class ExpiryClauses(Kit):
         position -- how many of the others come first
         """
         for payloads in ([REX] * 4, [await add_pet(repository) for _ in range(4)]):
-            expired = replace(make_token(f"expired {payloads}", REX, begin), until=begin + 10)
+            expired = make_token(f"expired {payloads}", REX, begin, 10)
             await repository.create_pet(REX, expired)
             tokens = [make_token(f"slow {n} {payloads}", REX, begin) for n in range(3)]
             tokens.insert(position, replace(expired, now=begin + 10, until=begin + 20))
@@ -300,12 +300,11 @@ class ExpiryClauses(Kit):
         order = sorted(SPANS, key=lambda seconds: hashlib.sha256(b"%d" % seconds).digest())
         used: dict[int, tuple[IdempotencyToken, int]] = {}
         for seconds in order:  # in no order of time
-            token = replace(make_token(f"for {seconds}", REX, begin), until=begin + seconds)
+            token = make_token(f"for {seconds}", REX, begin, seconds)
             id_ = (await repository.create_pet(REX, token)).id
             used[seconds] = token, id_
             # Restored records expire, too.
-            other = make_token(f"restored {seconds}", REX, begin)
-            other = replace(other, until=token.until + max(SPANS))
+            other = make_token(f"restored {seconds}", REX, begin, seconds + max(SPANS))
             await repository.restore([record_of(other, id_)])
             used[seconds + max(SPANS)] = other, id_
         await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire

@@ -128,9 +128,8 @@ class Model(Stored):
         """Return the token of a write, or None without a name."""
         if write.name is None:
             return None
-        now = self.clock(write)
-        token = make_token(f"{type(write.payload)} {write.name}", write.payload, now)
-        return replace(token, until=now + write.seconds)
+        name = f"{type(write.payload)} {write.name}"
+        return make_token(name, write.payload, self.clock(write), write.seconds)
 
     def is_reserved(self, write: Write) -> bool:
         """Return whether the token of a write may count as used for another one."""

@@ -168,14 +168,15 @@ def record_of(token: IdempotencyToken, id_: int) -> TokenRecord:
     return TokenRecord(token.value, token.fingerprint, token.until, id_)
 
 
-def make_token(value: str | bytes, payload: object, now: int = NOW) -> IdempotencyToken:
-    """Return a token that is valid for a day.
+def make_token(
+    name: str, payload: object, now: int = NOW, seconds: int = DAY_SECONDS
+) -> IdempotencyToken:
+    """Return a token whose value is the hash of a name.
 
-    value -- its 32 bytes, or a name to hash to 32 bytes
     payload -- what the write stores: a `NewPet`, or the id of the pet that is ordered
     now -- the caller's clock, in seconds since 1970
+    seconds -- after how many seconds its record expires
     """
-    if isinstance(value, str):
-        value = hashlib.sha256(value.encode()).digest()
+    value = hashlib.sha256(name.encode()).digest()
     fingerprint = hashlib.sha256(repr(payload).encode()).digest()
-    return IdempotencyToken(value, fingerprint, now, now + DAY_SECONDS)
+    return IdempotencyToken(value, fingerprint, now, now + seconds)
