@@ -1,7 +1,7 @@
 """Clauses of cancelled calls: each method, at every tenth of the time that it takes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import Any, Final
@@ -14,7 +14,6 @@ from petstore.contract import (
     MAX_ID,
     ConflictError,
     NewPet,
-    Order,
     OrderStatus,
     Pet,
     PetQuery,
@@ -23,6 +22,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.methods import CREATED_NAME, attempt, calls_of, give
 from petstore_conformance.clauses.orders import add_pet, check_agreement, place_at
+from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.effort import WRITES, current
 from petstore_conformance.harness.kit import Kit, clause
@@ -122,17 +122,12 @@ async def trials(kit: Kit, repository: Repository, *, writes: bool = False) -> A
             if name == "restore":
                 stored = await read_all(repository)
                 ids = stored.free_ids(stored.highest_id if given.number % 2 else 0)
-                call = partial(repository.restore, restorable(ids))
+                items = [item for id_ in islice(ids, 3) for item in pet_and_order(id_)]
+                call = partial(repository.restore, items)
             if tenth is None:
                 lengths[name], _ = await measure(call())
             else:
                 yield Trial(given.number, name, call, lengths[name], tenth)
-
-
-def restorable(ids: Iterator[int]) -> list[Pet | Order]:
-    """Return pets and orders to restore under these ids."""
-    pets = [Pet(next(ids), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
-    return [*pets, *(Order(next(ids), pet.id, OrderStatus.CANCELLED, AT) for pet in pets)]
 
 
 class CancellationClauses(Kit):

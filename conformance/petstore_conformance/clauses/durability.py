@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
-    PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
     NewPet,
@@ -210,7 +209,10 @@ class DurabilityClauses(Kit):
             await repository.place_order(pet_id, AT)  # the last of its orders was cancelled
             times = await sample(repository, TIMES, together=True)
             await asyncio.gather(*(place_at(repository, at) for at in times))
-            await self._restore_orders(repository)
+            id_ = (await read_all(repository)).highest_id + 1000
+            sold = pet_and_order(id_, PetStatus.SOLD)
+            await repository.restore([*sold, *pet_and_order(id_ + 1, PetStatus.PENDING)])
+            await repository.update_order(id_ + 1, OrderStatus.COMPLETED)
             stored, records = await read_all(repository), await read_records(repository, 10_000)
         for _ in range(2):
             async with location.open() as repository:
@@ -229,15 +231,6 @@ class DurabilityClauses(Kit):
                 for name, result in acknowledged.items():
                     assert not name.startswith("place") or result.id in orders, name
                     assert name != "update_order" or orders.get(result.id) == result
-
-    async def _restore_orders(self, repository: Repository) -> None:
-        """Restore orders that are completed and placed, and complete the placed one."""
-        id_ = (await read_all(repository)).highest_id + 1000
-        for status in (OrderStatus.COMPLETED, OrderStatus.PLACED):
-            id_ += 1
-            pet = Pet(id_, "Rex", 7, PET_STATUS_BY_ORDER[status])
-            await repository.restore([pet, Order(id_, id_, status, AT)])
-        await repository.update_order(id_, OrderStatus.COMPLETED)
 
     @location_clause("durable-ids", needs="durable")
     async def test_no_id_is_assigned_again_after_reopening(self, location: Location) -> None:

@@ -22,7 +22,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.orders import add_pet, check_agreement
-from petstore_conformance.clauses.restore import HIGHEST
+from petstore_conformance.clauses.restore import HIGHEST, pet_and_order
 from petstore_conformance.clauses.sharing import only_read, sell_once, write_once
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
@@ -65,11 +65,10 @@ async def write_each_kind(
         order_id = (await repository.place_order(pet.id, AT, token)).id
         yield Order(order_id, pet.id, OrderStatus.PLACED, AT)
         yield await repository.update_order(order_id, status)
-    sold = Pet(restored_id, "restored", 7, PetStatus.SOLD)
-    order = Order(restored_id, restored_id, OrderStatus.COMPLETED, AT)
-    token = make_token(f"restored {name}", sold)
-    await repository.restore([sold, order, record_of(token, restored_id)])
-    for item in (sold, order):
+    restored = pet_and_order(restored_id, PetStatus.SOLD)
+    token = make_token(f"restored {name}", restored_id)
+    await repository.restore([*restored, record_of(token, restored_id)])
+    for item in restored:
         yield item
     assert await send(repository, REX, token) == Receipt(restored_id, replayed=True)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, cycle
 from typing import Any, Final, TypeVar
@@ -138,10 +138,15 @@ def sort_by_id(items: Iterable[AnyRow]) -> list[AnyRow]:
 RESTORED_ITEMS: Final[list[Pet | Order]] = [*reversed(RESTORED_PETS), *reversed(RESTORED_ORDERS)]
 
 
-def pet_and_order(id_: int) -> tuple[Pet, Order]:
-    """Return an available pet and a cancelled order of it, both with this id."""
-    pet = Pet(id_, "Rex", 7, PetStatus.AVAILABLE)
-    return pet, Order(id_, id_, OrderStatus.CANCELLED, AT)
+def order_of(pet: Pet, at: datetime = AT) -> Order:
+    """Return an order that a pet may be in, with the same id."""
+    return Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], at)
+
+
+def pet_and_order(id_: int, status: PetStatus = PetStatus.AVAILABLE) -> tuple[Pet, Order]:
+    """Return a pet of a status and an order of it, both with this id."""
+    pet = Pet(id_, "Rex", 7, status)
+    return pet, order_of(pet)
 
 
 async def check_stored(
@@ -225,10 +230,7 @@ class RestoreClauses(Kit):
         ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in used]
         news = self.storable(HOSTILE_PETS)
         pets = [created(id_, new) for id_, new in zip(ids, news, strict=False)]
-        orders = [
-            Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[number % len(TIMES)])
-            for number, pet in enumerate(pets)
-        ]
+        orders = list(map(order_of, pets, cycle(TIMES)))
         await repository.restore([*pets, *orders])
 
         await read_each(repository, [*pets, *orders], partial(check_shown, repository))
@@ -238,10 +240,7 @@ class RestoreClauses(Kit):
 
     async def _read_meanwhile(self, repository: Repository) -> None:
         """Restore pets with orders while others read: what one read shows, all later ones show."""
-        pairs = [
-            (Pet(id_, "Rex", 7, status), Order(id_, id_, ORDER_STATUS_BY_PET[status], AT))
-            for id_, status in zip(range(83_000, 83_100), cycle(PetStatus), strict=False)
-        ]
+        pairs = list(map(pet_and_order, range(83_000, 83_100), cycle(PetStatus)))
         shown = cycle(pairs)
 
         async def read() -> None:
@@ -293,11 +292,7 @@ class RestoreClauses(Kit):
         ids = (id_ for id_ in IDS if not 1000 <= id_ <= 20_000)  # those have the others
         pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in ids]
         chosen = current().choose(pets, share)
-        return chosen, [
-            Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[pet.id % len(TIMES)])
-            for number, pet in enumerate(chosen)
-            if number % 3 == 0
-        ]
+        return chosen, list(map(order_of, chosen[::3], cycle(TIMES)))
 
     async def _reopen(self, location: Location, pets: list[Pet], orders: list[Order]) -> None:
         """Read all after reopening, and restore some again."""

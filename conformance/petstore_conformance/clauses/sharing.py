@@ -17,7 +17,6 @@ from petstore.contract import (
     Order,
     OrderQuery,
     OrderStatus,
-    Pet,
     PetQuery,
     PetStatus,
     Receipt,
@@ -250,8 +249,7 @@ class SharingClauses(Kit):
             assert len(orders) == len(placed), "the id of an order is assigned twice"
             (order,) = await place_orders(other)
             id_ = max(order.id, order.pet_id, *orders) + 1000
-            cancelled = Order(id_, id_, OrderStatus.CANCELLED, AT)
-            await one.restore([Pet(id_, "Rex", 7), cancelled])
+            await one.restore(pet_and_order(id_))
             (order,) = await place_orders(other)
             assert min(order.id, order.pet_id) > id_, "it uses ids that it had reserved"
         async with location.open() as one:
