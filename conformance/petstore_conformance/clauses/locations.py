@@ -40,6 +40,7 @@ from petstore_conformance.harness.kit import (
 from petstore_conformance.model.calls import (
     AnyCall,
     cancel,
+    measure,
     read_all,
     sample,
     yield_to_others,
@@ -128,10 +129,8 @@ class LocationClauses(Kit):
                     stored[new] = await self._fill(repository, len(stored))
                 return new
 
-            time = asyncio.get_running_loop().time
-            begin = time()
-            other = await make(Location(location.backend, self.settings))
-            most = max(2, int(SECONDS_FOR_LOCATIONS / (time() - begin + 1e-9)))
+            length, other = await measure(make(Location(location.backend, self.settings)))
+            most = max(2, int(SECONDS_FOR_LOCATIONS / (length.seconds + 1e-9)))
             chain = [await make(location)]
             for _ in range(min(5, most)):  # each made from the one before: names may become long
                 chain.append(await make(chain[-1]))

@@ -49,6 +49,7 @@ from petstore_conformance.model.calls import (
     created,
     every_filter,
     look_up,
+    measure,
     read_all,
     read_each,
     read_page,
@@ -259,7 +260,9 @@ class RestoreClauses(Kit):
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
         """A call is cut into parts, which lose what is at their borders, or are stored at once."""
         async with location.open() as repository:
-            share = await self._share(repository)
+            length, _ = await measure(repository.restore(MEASURED))
+            in_time = RESTORING_SECONDS * len(MEASURED) / max(length.seconds, 1e-9)
+            share = in_time / ALL_ITEMS
             pets, orders = self._thousands(share)
             left: list[Any] = [*pets, *orders]
             for size in await sample(repository, BORDERS):
@@ -274,13 +277,6 @@ class RestoreClauses(Kit):
             await check_page(repository, PetQuery(ROWS[0].id - 1, len(rows)), rows)
         if location.backend.durable:
             await self._reopen(location, sort_by_id([*pets, *rows]), orders)
-
-    async def _share(self, repository: Repository) -> float:
-        """Return the share of all items that there is time to restore."""
-        time = asyncio.get_running_loop().time
-        begin = time()
-        await repository.restore(MEASURED)
-        return RESTORING_SECONDS / ALL_ITEMS * len(MEASURED) / max(time() - begin, 1e-9)
 
     def _thousands(self, share: float) -> tuple[Sequence[Pet], list[Order]]:
         """Return a share of thousands of pets, with ids of all lengths, and orders of a third."""
