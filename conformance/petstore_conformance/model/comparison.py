@@ -196,17 +196,11 @@ class Comparison(RuleBasedStateMachine):
     def _run(self, call: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(call)
 
-    def _pet(self, index: int) -> Pet:
-        return _choose(self._model.pets, index)
+    def _pet(self, index: int, status: PetStatus | None = None) -> Pet:
+        return _choose(self._model.pets, index, status)
 
-    def _order(self, index: int) -> Order:
-        return _choose(self._model.orders, index)
-
-    def _placed(self, index: int) -> Order:
-        return _choose(self._model.orders, index, OrderStatus.PLACED)
-
-    def _available(self, index: int) -> Pet:
-        return _choose(self._model.pets, index, PetStatus.AVAILABLE)
+    def _order(self, index: int, status: OrderStatus | None = None) -> Order:
+        return _choose(self._model.orders, index, status)
 
     def _timed(
         self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
@@ -219,8 +213,8 @@ class Comparison(RuleBasedStateMachine):
 
     def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:
         """Return one of several calls that overlap."""
-        order = self._placed(index) if index % 3 else self._order(index)
-        pet_id = order.pet_id if index % 2 else self._available(index).id
+        order = self._order(index, OrderStatus.PLACED if index % 3 else None)
+        pet_id = order.pet_id if index % 2 else self._pet(index, PetStatus.AVAILABLE).id
         if kind in ("create", "place"):
             # Writes that differ may have the same name, and so the same token.
             new = NewPet("overlapping", number, PetStatus.AVAILABLE)
@@ -299,7 +293,7 @@ class Comparison(RuleBasedStateMachine):
         return page
 
 
-def _choose(items: Sequence[AnyItem], index: int, status: object = None) -> AnyItem:
+def _choose(items: Sequence[AnyItem], index: int, status: object) -> AnyItem:
     """Return one of the items by an index, one that has a status if there is any."""
     chosen = [item for item in items if status in (None, item.status)] or items
     return chosen[index % len(chosen)]

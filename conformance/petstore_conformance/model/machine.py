@@ -112,7 +112,7 @@ class ModelMachine(Comparison):
         self.reached["sequences"] += 1
         for name in "abc":
             self._write(Write(REX, name))
-            self._write(Write(self._available(0).id, name))
+            self._write(Write(self._pet(0, PetStatus.AVAILABLE).id, name))
             self._write(Write(REX, name))
         self.choose(1)
         self._update(self._model.orders[0].id, OrderStatus.CANCELLED)
@@ -207,7 +207,7 @@ class ModelMachine(Comparison):
         while found := self._check_page(PetQuery(after, count, status)):
             if after == 0:
                 self.choose(index)
-                self._write(Write(self._available(index).id))
+                self._write(Write(self._pet(index, PetStatus.AVAILABLE).id))
                 if not self.kit.remote:
                     pet_and_order = self._model.restore(self._model.free_id(0), REX, None)
                     self._run(self._repository.restore(pet_and_order))
@@ -226,7 +226,7 @@ class ModelMachine(Comparison):
         self, index: int, name: str | None, at: Any, behind: int, seconds: int, *, any_: bool
     ) -> None:
         """Order an available pet, or any pet."""
-        pet = self._pet(index) if any_ else self._available(index)
+        pet = self._pet(index, None if any_ else PetStatus.AVAILABLE)
         self._write(self._timed(pet.id, name, behind, seconds, at))
 
     @step(index=INDEXES, behind=BEHIND, seconds=SECONDS)
@@ -239,7 +239,8 @@ class ModelMachine(Comparison):
     @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
     def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
         """Give a status to a placed order, if there is one, or to an id near that of any order."""
-        order_id = self._order(index).id + offset if any_ else self._placed(index).id
+        order = self._order(index, None if any_ else OrderStatus.PLACED)
+        order_id = order.id + offset if any_ else order.id
         self._update(min(max(1, order_id), MAX_ID), status)
 
     @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 6), status=ORDER_FILTERS)
