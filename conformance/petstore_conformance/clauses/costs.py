@@ -22,7 +22,7 @@ from petstore.contract import (
     PetStatus,
     Repository,
 )
-from petstore_conformance.clauses.methods import Given, attempt, calls_of, give, idle_calls_of
+from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, give
 from petstore_conformance.clauses.orders import add_pet, place_at
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.effort import current
@@ -81,7 +81,7 @@ class CostClauses(Kit):
         for number in range(10):  # a machine that is busy may hold it, too, but not each time
             given = await give(repository, number, count=ITEMS)
             given = replace(given, items=await _items(repository, ITEMS // 2))
-            calls = calls_of(repository, given) | idle_calls_of(repository, given)
+            calls = all_calls_of(repository, given)
             for name, call in (calls | self._long_calls(given, repository, *others)).items():
                 held[name] = min(await _longest_hold(call), held.get(name, 60))
             if max(held.values()) < HELD_SECONDS:
@@ -150,8 +150,7 @@ class CostClauses(Kit):
         for number in count(1):
             for index, repository in enumerate((small, large)):
                 given = await give(repository, number)
-                calls = calls_of(repository, given) | idle_calls_of(repository, given)
-                for name, call in calls.items():
+                for name, call in all_calls_of(repository, given).items():
                     if name.startswith(MAY_GROW):
                         continue
                     begin, begin_cpu = time(), process_time()

@@ -21,14 +21,7 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.clauses.methods import (
-    Given,
-    attempt,
-    calls_of,
-    close_in_flight,
-    give,
-    idle_calls_of,
-)
+from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, close_in_flight, give
 from petstore_conformance.clauses.pets import add_pets
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
@@ -38,7 +31,6 @@ from petstore_conformance.harness.kit import (
     location_clause,
 )
 from petstore_conformance.model.calls import (
-    AnyCall,
     cancel,
     measure,
     read_all,
@@ -194,26 +186,19 @@ class LocationClauses(Kit):
                     assert passed is failure
 
 
-def all_calls(repository: Repository, given: Given) -> dict[str, AnyCall]:
-    """Return calls of every method, also those that change nothing, and restores of each kind."""
-    pet = Pet(given.pet_id, "Rex", 7)
-    order = Order(given.order_id, pet.id, OrderStatus.CANCELLED, AT)
-    calls = calls_of(repository, given) | idle_calls_of(repository, given)
-    for item in (pet, order, record_of(given.used, pet.id)):
-        calls[f"restore, of {item}"] = partial(repository.restore, [item])
-    return calls
-
-
 async def call_all(repository: Repository, given: Given) -> None:
     """Call every method that reads, or that writes a single item: they may overlap."""
-    calls = calls_of(repository, given) | idle_calls_of(repository, given)
+    calls = all_calls_of(repository, given)
     single = (attempt(call) for name, call in calls.items() if not name.startswith("restore"))
     await asyncio.gather(*single)
 
 
 async def check_unavailable(repository: Repository, given: Given) -> None:
     """Check that every method raises `UnavailableError`, whether what is given is stored or not."""
-    calls = all_calls(repository, given)
+    calls, pet = all_calls_of(repository, given), Pet(given.pet_id, "Rex", 7)
+    order = Order(given.order_id, pet.id, OrderStatus.CANCELLED, AT)
+    for item in (pet, order, record_of(given.used, pet.id)):
+        calls[f"restore, of {item}"] = partial(repository.restore, [item])
     results = await asyncio.gather(*(call() for call in calls.values()), return_exceptions=True)
     for name, result in zip(calls, results, strict=True):
         raised = isinstance(result, UnavailableError)
