@@ -1,7 +1,6 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final
@@ -22,15 +21,14 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.orders import add_pet, check_agreement
-from petstore_conformance.clauses.restore import HIGHEST, pet_and_order
-from petstore_conformance.clauses.sharing import only_read, sell_once, write_once
+from petstore_conformance.clauses.restore import HIGHEST
+from petstore_conformance.clauses.sharing import only_read, sell_once, write_each_kind, write_once
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import created, measure, read_all, time_limit
-from petstore_conformance.model.model import send
-from petstore_conformance.model.values import AT, REX, make_token, record_of
+from petstore_conformance.model.values import AT, REX
 
 KILLS: Final = 20
 """How many processes are killed within their writes at most, if there is time for them.
@@ -46,26 +44,6 @@ MEETINGS: Final = 20
 
 FIRST_MEETINGS: Final = 3
 """How often two processes are the first to open a location."""
-
-
-async def write_each_kind(
-    repository: Repository, name: str, restored_id: int
-) -> AsyncIterator[Pet | Order]:
-    """Make a write of each kind, with tokens made from a name; yield what each has stored."""
-    new = NewPet(name, 7, PetStatus.AVAILABLE)
-    pet = created((await repository.create_pet(new, make_token(name, new))).id, new)
-    yield pet
-    for status in (OrderStatus.CANCELLED, OrderStatus.COMPLETED):
-        token = make_token(f"{name} {status}", pet.id)
-        order_id = (await repository.place_order(pet.id, AT, token)).id
-        yield Order(order_id, pet.id, OrderStatus.PLACED, AT)
-        yield await repository.update_order(order_id, status)
-    restored = pet_and_order(restored_id, PetStatus.SOLD)
-    token = make_token(f"restored {name}", restored_id)
-    await repository.restore([*restored, record_of(token, restored_id)])
-    for item in restored:
-        yield item
-    assert await send(repository, REX, token) == Receipt(restored_id, replayed=True)
 
 
 class ProcessClauses(Kit):
@@ -156,8 +134,8 @@ class ProcessClauses(Kit):
         acknowledged = list[Pet | Order]()
         async with child(location, last_write=step) as killed:
             with suppress(UnavailableError):
-                async for item in write_each_kind(killed, name, free_id):
-                    acknowledged.append(item)
+                async for items in write_each_kind(killed, name, [free_id]):
+                    acknowledged += items
             creates = [asyncio.create_task(killed.create_pet(new)) for new in news]
             if creates:
                 await asyncio.wait(creates, return_when=asyncio.FIRST_COMPLETED)
@@ -174,12 +152,13 @@ class ProcessClauses(Kit):
             await check_agreement(repository)
             assert await add_pet(repository) not in [pet.id for pet in stored.pets]
             # The same writes with the same tokens: what was stored before is not stored twice.
-            items = write_each_kind(repository, name, free_id)
-            again = [item async for item in items]
+            async for items in write_each_kind(repository, name, [free_id]):
+                acknowledged += items
             stored = await read_all(repository)
-            check_acknowledged([*acknowledged, *again], stored)
-            assert [pet.status for pet in stored.pets if pet.name == name] == [PetStatus.SOLD]
-            found = [o.status for o in stored.orders if o.pet_id == again[0].id]
+            check_acknowledged(acknowledged, stored)
+            pets = [pet for pet in stored.pets if pet.name == name]
+            assert [pet.status for pet in pets] == [PetStatus.SOLD]
+            found = [order.status for order in stored.orders if order.pet_id == pets[0].id]
             assert sorted(found) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
         return killed.writes
 

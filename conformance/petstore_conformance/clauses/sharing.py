@@ -1,9 +1,8 @@
 """Clauses of shared backends: a location that is opened several times."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from itertools import permutations
 from typing import Any, Final
 
@@ -14,9 +13,11 @@ from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
+    NewPet,
     Order,
     OrderQuery,
     OrderStatus,
+    Pet,
     PetQuery,
     PetStatus,
     Receipt,
@@ -34,6 +35,7 @@ from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import (
+    create,
     every_filter,
     fill,
     kind,
@@ -45,10 +47,13 @@ from petstore_conformance.model.calls import (
     time_limit,
 )
 from petstore_conformance.model.model import Payload, send
-from petstore_conformance.model.values import AT, REX, make_token
+from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 READING_SECONDS: Final = 8
 """After this time nothing more is written for one handle to read: a slow store writes less."""
+
+WRITTEN: Final = 7
+"""How many writes there are of which each handle reads the effects."""
 
 MANY_IDS: Final = 1009
 """More than a repository reserves in a block."""
@@ -118,47 +123,45 @@ async def view(repository: Repository, ids: Sequence[int]) -> list[Any]:
     return [records, pets, *others]
 
 
+async def write_each_kind(
+    repository: Repository, name: str, restored_ids: Iterable[int]
+) -> AsyncIterator[Sequence[Pet | Order]]:
+    """Make writes of each kind, with tokens made from a name; yield what each has stored."""
+    for id_ in restored_ids:
+        restored = pet_and_order(id_, PetStatus.SOLD)
+        token = make_token(f"restored {id_} {name}", id_)
+        await repository.restore([*restored, record_of(token, id_)])
+        yield restored
+        assert await send(repository, REX, token) == Receipt(id_, replayed=True)
+    new = NewPet(name, 7, PetStatus.AVAILABLE)
+    pet = await create(repository, new, make_token(name, new))
+    yield [pet]
+    for status in (OrderStatus.CANCELLED, OrderStatus.COMPLETED):
+        token = make_token(f"{name} {status}", pet.id)
+        order_id = (await repository.place_order(pet.id, AT, token)).id
+        yield [Order(order_id, pet.id, OrderStatus.PLACED, AT)]
+        yield [await repository.update_order(order_id, status)]
+
+
 async def only_read(reader: Repository, writer: Repository) -> None:
     """Read all that may change through one handle, while only the other one writes."""
-    pet_ids, order_ids, restored = list[int](), list[int](), list[int]()
-
-    async def create() -> None:
-        pet_ids.append(await add_pet(writer))
-
-    async def place() -> None:
-        token = make_token(f"{len(order_ids)} of {pet_ids}", pet_ids[-1])
-        order_ids.append((await writer.place_order(pet_ids[-1], AT, token)).id)
-
-    async def update(status: OrderStatus) -> None:
-        await writer.update_order(order_ids[-1], status)
-
-    async def restore() -> None:
-        """Restore below what was restored before: it belongs on pages that were full."""
-        highest = max(*pet_ids, *order_ids)
-        # Ids of two handles need not be in order: the other may have assigned the next one.
-        free = (await read_all(writer)).free_ids(highest + 20 // (1 + len(restored)))
-        restored.append(next(free))
-        await writer.restore(pet_and_order(restored[-1]))
-
-    await create()
-    writes: tuple[Callable[[], Awaitable[None]], ...] = (
-        *(place, partial(update, OrderStatus.CANCELLED)),
-        *(place, partial(update, OrderStatus.COMPLETED)),
-        *(restore, restore, create),
-    )
-    in_time = time_limit(READING_SECONDS)
-    for number, write in enumerate(writes):
-        if not in_time():
-            current().note(number, len(writes))
-            break
+    known, in_time, written = {await add_pet(writer)}, time_limit(READING_SECONDS), 0
+    stored = await read_all(writer)
+    # The second one is below the first, so that it belongs on pages that were full.
+    restored = (next(stored.free_ids(stored.highest_id + distance)) for distance in (20, 10))
+    writes = write_each_kind(writer, f"after {known}", restored)
+    while in_time():
         # The ids that come next, too: it may remember that they were not there.
-        known = {*pet_ids, *order_ids, *restored}
         ids = sorted(id_ for id_ in known | {id_ + 1 for id_ in known} if id_ <= MAX_ID)
         before = await view(reader, ids)
-        await write()
+        if not (items := await anext(writes, None)):
+            return
         after = await view(reader, ids)
         assert after == await view(writer, ids), "it does not see what only the other has written"
         assert after != before
+        known |= {item.id for item in items}
+        written += 1
+    current().note(written, WRITTEN)
 
 
 class SharingClauses(Kit):
