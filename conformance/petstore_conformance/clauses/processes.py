@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from petstore.contract import (
     NewPet,
     Order,
-    OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
@@ -22,12 +21,18 @@ from petstore.contract import (
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.clauses.restore import HIGHEST
-from petstore_conformance.clauses.sharing import only_read, sell_once, write_each_kind, write_once
+from petstore_conformance.clauses.sharing import (
+    create_at_once,
+    only_read,
+    sell_once,
+    write_each_kind,
+    write_once,
+)
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import created, measure, read_all, time_limit
+from petstore_conformance.model.calls import check_shown, created, measure, read_all, time_limit
 from petstore_conformance.model.values import AT, REX
 
 KILLS: Final = 20
@@ -55,25 +60,18 @@ class ProcessClauses(Kit):
         async with location.open() as one, child(location) as other:
             handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
-            creates = [h.create_pet(NewPet(f"{n}", n)) for n in range(40) for h in handles]
-            ids = {receipt.id for receipt in await asyncio.gather(*creates)}
-            assert len(ids) == len(creates), "an id is assigned twice"
-            for handle in handles:
-                assert {pet.id for pet in await handle.list_pets(PetQuery(0, 999))} == ids
+            await create_at_once(handles, 40)
             length, _ = await measure(other.create_pet(REX))
             for number in range(MEETINGS):
                 writer, reader = handles if number % 2 else handles[::-1]
                 # The process that is farther away begins by up to the length of a call earlier.
                 delay = length.seconds * number / MEETINGS
                 pet_id = await write_once((other, one), REX, f"create {number}", delay)
-                pet = Pet(pet_id, "Rex", 7, PetStatus.AVAILABLE)
-                assert await reader.get_pet(pet_id) == pet
-                assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))
+                await check_shown(reader, created(pet_id, REX))
                 order = await sell_once(writer, reader, pet_id, begin_with_token=number % 4 < 2)
                 assert order.placed_at == AT, "one process stores its local time"
                 for handle in handles:
-                    assert await handle.get_order(order.id) == order
-                    assert order in await handle.list_orders(OrderQuery(0, 999, order.status))
+                    await check_shown(handle, order)
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
@@ -87,12 +85,7 @@ class ProcessClauses(Kit):
                 opening = (stack.enter_async_context(child(new)) for _ in range(2))
                 one, other = await asyncio.gather(*opening)
                 assert one.store == other.store, "each process makes a store"
-                ids = await asyncio.gather(*map(add_pet, (one, other)))
-                listed = [
-                    [pet.id for pet in await handle.list_pets(PetQuery(0, 9))]
-                    for handle in (one, other)
-                ]
-                assert listed == [sorted(ids)] * 2
+                await create_at_once((one, other), 1)
                 for handle in (one, other):
                     await handle.check()
 

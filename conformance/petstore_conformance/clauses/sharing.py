@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
-    PET_STATUS_BY_ORDER,
     ConflictError,
     NewPet,
     Order,
@@ -35,6 +34,7 @@ from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import (
+    check_shown,
     create,
     every_filter,
     fill,
@@ -54,6 +54,9 @@ READING_SECONDS: Final = 8
 
 WRITTEN: Final = 7
 """How many writes there are of which each handle reads the effects."""
+
+MANY_PETS: Final = 700
+"""More than what a handle may have room for when it is opened."""
 
 MANY_IDS: Final = 1009
 """More than a repository reserves in a block."""
@@ -104,6 +107,14 @@ async def sell_once(
     assert {kind(result) for result in updated} == {Order, ConflictError}, updated
     (order,) = [result for result in updated if isinstance(result, Order)]
     return order
+
+
+async def create_at_once(handles: Sequence[Repository], count: int) -> None:
+    """Create so many pets through each handle of an empty location; each must show all of them."""
+    ids = await asyncio.gather(*(add_pet(handle) for _ in range(count) for handle in handles))
+    assert len({*ids}) == len(ids), "an id is assigned twice"
+    for handle in handles:
+        assert [pet.id for pet in await handle.list_pets(PetQuery(0, 999))] == sorted(ids)
 
 
 async def view(repository: Repository, ids: Sequence[int]) -> list[Any]:
@@ -176,23 +187,17 @@ class SharingClauses(Kit):
             pairs = list(permutations(handles, 2))
             for reader, writer in await sample(handles[0], pairs, reads=True):
                 await only_read(reader, writer)
-            await self._write_many(handles)
+            writer, *readers = handles
+            added = await fill(MANY_PETS, lambda _: create(writer, REX))
+            for reader in readers:
+                assert {*added} <= {*await reader.list_pets(PetQuery(0, 9999))}
+                await check_shown(reader, added[-1])
             await self._open_beside_writes(location, *handles[:2])
-            await self._close_after_reading(location, *handles[:2])
-
-    async def _write_many(self, handles: Sequence[Repository]) -> None:
-        """Write many pets through one handle; the others see them all."""
-        stored = await read_all(handles[0])
-        ids = [pet.id for pet in stored.pets]
-        some = await sample(handles[0], range(100), together=True)
-        for _ in await sample(handles[0], range(7)):
-            receipts = await asyncio.gather(*(handles[0].create_pet(REX) for _ in some))
-            ids += [receipt.id for receipt in receipts]
-            for handle in handles[1:]:
-                listed = await handle.list_pets(PetQuery(0, 9999))
-                assert [pet.id for pet in listed] == sorted(ids)
-                assert await handle.get_pet(listed[-1].id) == listed[-1]
-                assert await handle.get_pet(ids[-1]) in listed
+            pet_id = await add_pet(writer)
+            async with location.open() as closed:  # after another has changed what it has read
+                await view(closed, [pet_id])
+                await writer.place_order(pet_id, AT)
+            await check_agreement(writer)
 
     async def _open_beside_writes(
         self, location: Location, writer: Repository, reader: Repository
@@ -202,7 +207,7 @@ class SharingClauses(Kit):
         for tenth in await sample(writer, range(0, 10, 2)):
             pet_id, (first, second) = await add_pet(writer), await place_orders(writer, 2)
             writes = asyncio.gather(
-                writer.create_pet(REX),
+                create(writer, REX),
                 writer.place_order(pet_id, AT),
                 writer.update_order(first.id, OrderStatus.COMPLETED),
                 writer.update_order(second.id, OrderStatus.CANCELLED),
@@ -210,23 +215,11 @@ class SharingClauses(Kit):
             await length.wait(tenth)
             async with location.open():
                 created, placed, *updated = await writes
-            stored = await read_all(reader)
-            statuses = {pet.id: pet.status for pet in stored.pets}
-            assert statuses.get(created.id) is PetStatus.AVAILABLE
-            for order in (Order(placed.id, pet_id, OrderStatus.PLACED, AT), *updated):
-                assert order in stored.orders
-                assert statuses.get(order.pet_id) is PET_STATUS_BY_ORDER[order.status]
-
-    async def _close_after_reading(
-        self, location: Location, reader: Repository, writer: Repository
-    ) -> None:
-        """Close a handle after others have changed what it has read: nothing comes back."""
-        pet_id = await add_pet(reader)
-        async with location.open() as closed:
-            await view(closed, [pet_id])
-            order_id = (await writer.place_order(pet_id, AT)).id
-        assert await status_of(reader, pet_id) is PetStatus.PENDING
-        assert await reader.get_order(order_id) == Order(order_id, pet_id, OrderStatus.PLACED, AT)
+            order = Order(placed.id, pet_id, OrderStatus.PLACED, AT)
+            items: list[Any] = [created, order, *updated]
+            for item in items:
+                await check_shown(reader, item)
+        await check_agreement(reader)
 
     @location_clause("shared-ids", needs="shared")
     async def test_two_repositories_assign_no_id_twice(self, location: Location) -> None:
@@ -234,12 +227,7 @@ class SharingClauses(Kit):
         async with AsyncExitStack() as stack:  # all are the first to open a location
             new = await stack.enter_async_context(location.new())
             several = [stack.enter_async_context(new.open()) for _ in range(17)]
-            handles = await asyncio.gather(*several)
-            creates = [handle.create_pet(REX) for handle in handles for _ in range(5)]
-            ids = {receipt.id for receipt in await asyncio.gather(*creates)}
-            assert len(ids) == len(creates), "an id is assigned twice"
-            for handle in handles:
-                assert {pet.id for pet in await handle.list_pets(PetQuery(0, 99))} == ids
+            await create_at_once(await asyncio.gather(*several), 5)
         async with location.open() as one, location.open() as other:
             handles = [handle for _ in range(MANY_IDS) for handle in (one, other)]
             pet_ids = await fill(len(handles), lambda n: add_pet(handles[n]))
