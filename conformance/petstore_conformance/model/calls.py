@@ -243,20 +243,18 @@ async def check_page(
 
 async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
     """Check pages of many sizes, given all pets, or all orders, in ascending id."""
-    query_type: type[PetQuery | OrderQuery] = PetQuery
-    statuses: list[Any] = [*PetStatus]
-    if isinstance(items[0], Order):
-        query_type, statuses = OrderQuery, [*OrderStatus]
+    kind_ = PetQuery if isinstance(items[0], Pet) else OrderQuery
+    all_, *filtered = [query for query in every_filter(0, 1) if isinstance(query, kind_)]
 
     async def read(numbered: tuple[int, int]) -> None:
         number, count = numbered
-        for status in (None, statuses[number % 3]):
-            ids = [0, *(item.id for item in items if status in (None, item.status))]
+        for query in (all_, filtered[number % 3]):
+            ids = [0, *(item.id for item in matching(items, query))]
             any_id = items[number % len(items)].id if number % 3 else 0
             # The last two pages end with the last item, and one of them is full. An index may have
             # items of another status behind it.
             for after in (any_id, *ids[-count - 1 :][:2]):
-                await check_page(repository, query_type(after, count, status), items)
+                await check_page(repository, replace(query, after=after, count=count), items)
 
     await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)
 
