@@ -101,8 +101,6 @@ ALL_ITEMS: Final = 41_000
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
-LIVE_STATUSES: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
-
 DISTANCES: Final = (0, 5000, 2**31, 2**45)
 """How far the id of a refused order is above the others: next to them, and with more digits."""
 
@@ -276,7 +274,11 @@ class RestoreClauses(Kit):
             await self._restore_beside_openings(location, repository, [*rows])
             await check_page(repository, PetQuery(ROWS[0].id - 1, len(rows)), rows)
         if location.backend.durable:
-            await self._reopen(location, sort_by_id([*pets, *rows]), orders)
+            pets = sort_by_id([*pets, *rows])
+            async with location.open() as repository:
+                assert await repository.list_pets(PetQuery(0, 50_000)) == pets
+                assert await repository.list_orders(OrderQuery(0, 9999)) == orders
+                await repository.restore(pets[:500])  # they are still stored, so they are skipped
 
     def _thousands(self, share: float) -> tuple[Sequence[Pet], list[Order]]:
         """Return a share of thousands of pets, with ids of all lengths, and orders of a third."""
@@ -289,14 +291,6 @@ class RestoreClauses(Kit):
         pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in ids]
         chosen = current().choose(pets, share)
         return chosen, list(map(order_of, chosen[::3], cycle(TIMES)))
-
-    async def _reopen(self, location: Location, pets: list[Pet], orders: list[Order]) -> None:
-        """Read all after reopening, and restore some again."""
-        async with location.open() as repository:
-            assert await repository.list_pets(PetQuery(0, 50_000)) == pets
-            assert await repository.list_orders(OrderQuery(0, 9999)) == orders
-            await repository.restore(pets[:500])  # they are still stored, so they are skipped
-            assert await repository.list_pets(PetQuery(0, 500)) == pets[:500]
 
     async def _restore_beside_openings(
         self, location: Location, repository: Repository, items: list[Pet]
@@ -461,7 +455,7 @@ class RestoreClauses(Kit):
             await repository.restore([order])
             orders.append(order)
 
-        for live in LIVE_STATUSES:
+        for live in (OrderStatus.PLACED, OrderStatus.COMPLETED):
             for status in PET_STATUSES:
                 pet = Pet(next(ids), "Rex", 7, status)
                 pets.append(pet)
