@@ -67,15 +67,11 @@ class LocationClauses(Kit):
             async with empty.open() as unused:
                 pass
             await check_unavailable(unused, given)
-        await self._close_with_calls_in_flight(location)
-        await self._cancel_the_closing(location, given)
-
-    async def _close_with_calls_in_flight(self, location: Location) -> None:
-        """Close a repository while a call of every method is in flight: each one ends."""
         async for _, results in close_in_flight(location):
             for name, result in results.items():
                 failed = isinstance(result, BaseException)
                 assert not failed or isinstance(result, UnavailableError), f"{name}: {result!r}"
+        await self._cancel_the_closing(location, given)
 
     async def _cancel_the_closing(self, location: Location, given: Given) -> None:
         """Cancel a task that is closing a repository: it is closed all the same."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -137,14 +137,6 @@ async def check_agreement(repository: Repository) -> None:
     assert pending <= ordered, "a pet is pending, but in no order"
 
 
-def alternating(handles: Sequence[Repository]) -> Iterator[Repository]:
-    """Yield the handles again and again, the writing one last.
-
-    What it does in two steps, another may see; its own reads may wait until both are done.
-    """
-    return cycle(reversed(handles))
-
-
 async def watch(
     change: Awaitable[AnyResult], read: Callable[[], Awaitable[None]], readers: int = READERS
 ) -> AnyResult:
@@ -246,7 +238,8 @@ class OrderClauses(Kit):
         repository = handles[0]
         await add_pet(repository)  # so that an order and its pet differ in their ids
         changes = await sample(repository, range(WATCHED_CHANGES))
-        for reader, _ in zip(alternating(handles), changes, strict=False):
+        # The writing one reads last: what it does in two steps, its own reads may wait for.
+        for reader, _ in zip(cycle(reversed(handles)), changes, strict=False):
             pet_id = await add_pet(repository)
             change: Awaitable[Receipt | Order] = repository.place_order(pet_id, AT)
             if status is not OrderStatus.PLACED:
