@@ -39,7 +39,6 @@ from petstore_conformance.model.calls import (
     Length,
     check_shown,
     create,
-    created,
     each,
     every_filter,
     kind,
@@ -122,17 +121,16 @@ class ConcurrencyClauses(Kit):
         creates, refused = list[Any](), list[Any]()
         for number, (new, (call, _)) in enumerate(zip(news, cycle(refusals), strict=False)):
             token = make_token(f"beside {number}", new) if number % 3 else None
-            creates.append(asyncio.ensure_future(repository.create_pet(new, token)))
+            creates.append(asyncio.ensure_future(create(repository, new, token)))
             refused.append(asyncio.ensure_future(call()))
             if number % 5 == 0:  # the calls meet in different states
                 await yield_to_others()
         results = await asyncio.gather(*refused, return_exceptions=True)
         for result, (_, error) in zip(results, cycle(refusals), strict=False):
             assert kind(result) is error, results
-        receipts = await asyncio.gather(*creates)
-        pets = {created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)}
+        pets = await asyncio.gather(*creates)
         found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
-        assert {pet for pet in found if pet.name == "beside"} == pets
+        assert {pet for pet in found if pet.name == "beside"} == {*pets}
 
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
@@ -168,7 +166,7 @@ class ConcurrencyClauses(Kit):
         async def write_and_read(number: int) -> None:
             status = list(PetStatus)[number % 3]
             new = NewPet(f"{number}", number, status)
-            pet = created((await repository.create_pet(new)).id, new)
+            pet = await create(repository, new)
             await check(pet)
             if status is PetStatus.AVAILABLE:
                 order = await place_at(repository, AT, pet.id)

@@ -14,7 +14,6 @@ from petstore.contract import (
     Pet,
     PetQuery,
     PetStatus,
-    Receipt,
     Repository,
     UnavailableError,
 )
@@ -32,7 +31,14 @@ from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import check_shown, created, measure, read_all, time_limit
+from petstore_conformance.model.calls import (
+    check_shown,
+    create,
+    created,
+    measure,
+    read_all,
+    time_limit,
+)
 from petstore_conformance.model.values import AT, REX
 
 KILLS: Final = 20
@@ -123,20 +129,20 @@ class ProcessClauses(Kit):
         """
         name = f"killed after {step}, beside {others}"
         free_id = HIGHEST - 100 * others - step  # ids are assigned above the highest one
-        news = [NewPet("in flight", number) for number in range(others)]
+        news = (NewPet("in flight", number) for number in range(others))
         acknowledged = list[Pet | Order]()
         async with child(location, last_write=step) as killed:
             with suppress(UnavailableError):
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items
-            creates = [asyncio.create_task(killed.create_pet(new)) for new in news]
+            creates = [asyncio.create_task(create(killed, new)) for new in news]
             if creates:
                 await asyncio.wait(creates, return_when=asyncio.FIRST_COMPLETED)
             await killed.kill()
         results = await asyncio.gather(*creates, return_exceptions=True)
-        for new, result in zip(news, results, strict=True):
-            if isinstance(result, Receipt):
-                acknowledged.append(created(result.id, new))
+        for result in results:
+            if isinstance(result, Pet):
+                acknowledged.append(result)
             else:
                 assert isinstance(result, UnavailableError), result
         async with location.open() as repository:

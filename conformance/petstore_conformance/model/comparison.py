@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from itertools import cycle
@@ -100,6 +100,7 @@ class Comparison(RuleBasedStateMachine):
         super().__init__()
         self._shows_a_failure = current_build_context().is_final
         self._runner = asyncio.Runner()
+        self._run: Callable[[Coroutine[Any, Any, Any]], Any] = self._runner.run
         self._stack = AsyncExitStack()
         self._location: Location
         self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
@@ -192,9 +193,6 @@ class Comparison(RuleBasedStateMachine):
         manager, self._managers[index] = self._managers[index], None
         if manager is not None:
             await manager.__aexit__(type(failure) if failure else None, failure, None)
-
-    def _run(self, call: Coroutine[Any, Any, Any]) -> Any:
-        return self._runner.run(call)
 
     def _pet(self, index: int, status: PetStatus | None = None) -> Pet:
         return _choose(self._model.pets, index, status)

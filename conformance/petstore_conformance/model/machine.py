@@ -106,7 +106,7 @@ class ModelMachine(Comparison):
         if self.idle:
             return
         self._model = Model([], [], now=now, own_clock=self.kit.remote)
-        self._runner.run(self._open(handles if self.kit.backend.shared else 1))
+        self._run(self._open(handles if self.kit.backend.shared else 1))
         for new in news:
             self._write(Write(new))
         self.reached["sequences"] += 1
