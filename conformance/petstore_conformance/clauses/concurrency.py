@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import cycle, islice
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from petstore_conformance.clauses.orders import (
     check_agreement,
     place_at,
     place_orders,
+    watch,
 )
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
@@ -200,25 +202,23 @@ class ConcurrencyClauses(Kit):
             if not in_time():
                 return
             tried.append(number)
-            reading, (order,) = True, await place_orders(repository)
-
-            async def read_again_and_again() -> None:
-                while reading:
-                    pet, found, pets, orders, _ = await views(order)
-                    ids = [item and item.id for item in (pet, *pets, found, *orders)]
-                    gone = "it is gone while it changes"
-                    assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
-                    await yield_to_others()  # a repository in memory may never wait
-
+            (order,) = await place_orders(repository)
             length, _ = await measure(views(order))
-            readers = [asyncio.create_task(read_again_and_again()) for _ in range(readers_each)]
-            await yield_to_others(number % 12)
-            await length.wait(number % 6 * 2)
             status = FINAL_STATUSES[number // 6 % 2]
-            changed = await repository.update_order(order.id, status)
-            pet, found, pets, orders, placed = await views(order)
-            reading = False
-            await asyncio.gather(*readers)
+
+            async def read() -> None:
+                pet, found, pets, orders, _ = await views(order)
+                ids = [item and item.id for item in (pet, *pets, found, *orders)]
+                gone = "it is gone while it changes"
+                assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
+
+            async def update() -> Any:
+                await yield_to_others(number % 12)
+                await length.wait(number % 6 * 2)
+                return await repository.update_order(order.id, status), await views(order)
+
+            changed, shown = await watch(update(), [read] * readers_each)
+            pet, found, pets, orders, placed = shown
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
             assert (pets, found, orders) == ([pet], changed, [changed])
@@ -246,13 +246,11 @@ class ConcurrencyClauses(Kit):
         some = await sample(repository, range(ORDERED_PETS), together=True)
         pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
         overlap.staying = {staying for staying, _ in pairs}
-        ordering = [
-            asyncio.create_task(overlap.order_again_and_again(pet_id, pages=number % 4))
+        orders = [
+            partial(overlap.order, pet_id, pages=number % 4)
             for number, (_, pet_id) in enumerate(pairs)
         ]
-        await asyncio.gather(*(overlap.read(most) for most in (200, 7, 4)))
-        overlap.reading = False
-        await asyncio.gather(*ordering)
+        await watch(asyncio.gather(*(overlap.read(most) for most in (200, 7, 4))), orders)
 
 
 class Overlap:
@@ -260,30 +258,27 @@ class Overlap:
 
     length -- how long it takes to read a page
     staying -- the ids of pets that stay available
-    reading -- whether pages are still being read
     """
 
     def __init__(self, repository: Repository, length: Length) -> None:
         self._repository = repository
         self._length = length
         self.staying = set[int]()
-        self.reading = True
         self._orders = dict[int, OrderStatus]()  # as the latest write that has returned left them
         self._cancelling = set[int]()  # or cancelled already
 
-    async def order_again_and_again(self, pet_id: int, pages: int) -> None:
-        """Order a pet and cancel, while pages are read; order others, which stay so.
+    async def order(self, pet_id: int, pages: int) -> None:
+        """Order a pet and cancel; order another, which stays so.
 
-        pages -- for about how many pages each order stays
+        pages -- for about how many pages the order stays placed
         """
-        while self.reading:
-            order_id = await self._place(pet_id)
-            await self._place(await add_pet(self._repository))
-            await self._length.wait(10 * pages)
-            self._cancelling.add(order_id)
-            await self._repository.update_order(order_id, OrderStatus.CANCELLED)
-            self._orders[order_id] = OrderStatus.CANCELLED
-            await self._length.wait(10)
+        order_id = await self._place(pet_id)
+        await self._place(await add_pet(self._repository))
+        await self._length.wait(10 * pages)
+        self._cancelling.add(order_id)
+        await self._repository.update_order(order_id, OrderStatus.CANCELLED)
+        self._orders[order_id] = OrderStatus.CANCELLED
+        await self._length.wait(10)
 
     async def read(self, most: int) -> None:
         """Read pages of every status, from each to the next one, as long as there is time."""

@@ -138,23 +138,23 @@ async def check_agreement(repository: Repository) -> None:
 
 
 async def watch(
-    change: Awaitable[AnyResult], read: Callable[[], Awaitable[None]], readers: int = READERS
+    change: Awaitable[AnyResult], reads: Sequence[Callable[[], Awaitable[None]]]
 ) -> AnyResult:
-    """Make a change and return its result; meanwhile several readers read, again and again.
+    """Make a change and return its result; meanwhile make other calls, each again and again.
 
-    Each begins an iteration of the event loop later than the one before it, so that some read
+    Each begins an iteration of the event loop later than the one before it, so that some are made
     between any two steps.
     """
     changing = True
 
-    async def read_again_and_again(delay: int) -> None:
+    async def read_again_and_again(delay: int, read: Callable[[], Awaitable[None]]) -> None:
         await yield_to_others(delay)
         while changing:
             await read()
             await yield_to_others()  # the reads may never do so
 
-    reading = [asyncio.create_task(read_again_and_again(delay)) for delay in range(readers)]
-    await yield_to_others(readers)
+    reading = [asyncio.create_task(read_again_and_again(*read)) for read in enumerate(reads)]
+    await yield_to_others(len(reads))
     try:
         result = await change
     finally:
@@ -244,7 +244,8 @@ class OrderClauses(Kit):
             change: Awaitable[Receipt | Order] = repository.place_order(pet_id, AT)
             if status is not OrderStatus.PLACED:
                 change = repository.update_order((await change).id, status)
-            changed = await watch(change, partial(check_one_step, reader, pet_id, status))
+            check = partial(check_one_step, reader, pet_id, status)
+            changed = await watch(change, [check] * READERS)
             updated = Order(changed.id, pet_id, status, AT)
             assert changed in (updated, Receipt(updated.id))
             assert await repository.get_order(updated.id) == updated

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
-from itertools import count
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from petstore.contract import (
     TokenRecord,
     TokenReusedError,
 )
-from petstore_conformance.clauses.orders import add_pet
+from petstore_conformance.clauses.orders import add_pet, watch
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import each, read_all, read_each, sample, yield_to_others
@@ -188,24 +187,14 @@ class RecordClauses(Kit):
         """Walk through many records while others use tokens: none of the many is missing."""
         many = set(many_records((await repository.create_pet(REX)).id, MANY_RECORDS, now))
         await repository.restore([*many])
-        added, walking = set[TokenRecord](), True
+        added = set[TokenRecord]()
 
         async def write() -> None:
-            for number in count():
-                token = make_token(f"added {number}", REX, now)
-                added.add(record_of(token, (await repository.create_pet(REX, token)).id))
-                await repository.create_pet(REX, token)  # replayed
-                await asyncio.sleep(0)
-                if not walking:
-                    return
+            token = make_token(f"added {len(added)}", REX, now)
+            added.add(record_of(token, (await repository.create_pet(REX, token)).id))
+            await repository.create_pet(REX, token)  # replayed
 
-        writing = asyncio.create_task(write())
-        found = set[TokenRecord]()
-        async for records in walk(repository, 50, now):
-            found |= set(records)
-            await asyncio.sleep(0)
-        walking = False
-        await writing
+        found = await watch(read_records(repository, 50, now), [write])
         assert many <= found <= many | added
         last = make_token("last", REX, now, 2 * DAY_SECONDS)
         left = record_of(last, (await repository.create_pet(REX, last)).id)

@@ -30,6 +30,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.clauses.orders import (
+    READERS,
     absent_ids,
     add_pet,
     place_at,
@@ -252,7 +253,8 @@ class RestoreClauses(Kit):
             if pet in (found, *page):
                 await check_shown(repository, pet)
 
-        await watch(repository.restore([item for pair in pairs for item in pair]), read)
+        items = [item for pair in pairs for item in pair]
+        await watch(repository.restore(items), [read] * READERS)
 
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:

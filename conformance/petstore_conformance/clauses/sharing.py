@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import permutations
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from petstore_conformance.clauses.orders import (
     place_at,
     place_orders,
     status_of,
+    watch,
 )
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
@@ -248,22 +250,18 @@ class SharingClauses(Kit):
 
     async def _open_while_creating(self, location: Location, writer: Repository) -> None:
         """Open the location several times, while ids are being assigned by another handle."""
-        ids, opening = list[int](), True
+        ids = list[int]()
 
-        async def create(repository: Repository) -> None:
-            ids.append((await repository.create_pet(REX)).id)
+        async def add(repository: Repository) -> None:
+            ids.append(await add_pet(repository))
             await asyncio.sleep(0 if len(ids) < 2000 else 0.001)  # less often if opening is slow
 
-        async def create_again_and_again() -> None:
-            while opening:
-                await create(writer)
+        async def open_others() -> None:
+            for _ in range(3):
+                async with location.open() as other:
+                    await asyncio.gather(*(add(other) for _ in range(5)))
 
-        creating = [asyncio.create_task(create_again_and_again()) for _ in range(5)]
-        for _ in range(3):
-            async with location.open() as other:
-                await asyncio.gather(*(create(other) for _ in range(5)))
-        opening = False
-        await asyncio.gather(*creating)
+        await watch(open_others(), [partial(add, writer)] * 5)
         assert len(set(ids)) == len(ids), "an id is assigned twice"
 
     @location_clause("shared-orders", needs="shared")
