@@ -399,9 +399,8 @@ def _is_reserved(call: Call, writes: list[Write]) -> bool:
 def _without(model: Model, call: Call) -> Model:
     """Return the model after a call of unknown outcome that had no effect."""
     after = model.copy()
-    if isinstance(write := call.what, Write) and write.name:
-        key = type(write.payload), write.name
-        after.reserved[key] = (*after.reserved.get(key, ()), write.payload)
+    if isinstance(call.what, Write):
+        after.reserved.append(call.what)
     return after
 
 

@@ -203,10 +203,8 @@ class Comparison(RuleBasedStateMachine):
     def _timed(
         self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
     ) -> Write:
-        if not self.kit.remote:
-            write = Write(payload, name, at, behind, seconds)
-        else:  # the service has its own clock
-            write = Write(payload, name)
+        timed = () if self.kit.remote else (at, behind, seconds)  # a service has its own clock
+        write = Write(payload, name, *timed)
         return replace(write, name=None) if self._model.is_reserved(write) else write
 
     def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:

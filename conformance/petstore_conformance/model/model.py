@@ -92,15 +92,14 @@ class Model(Stored):
     Ids are taken from the receipts of the repository.
 
     records -- type of the payload and name -> when the record expires, payload, id
-    reserved -- type of the payload and name -> payloads of writes that may have been cancelled
-        before they had an effect
+    reserved -- writes that may have been cancelled before they had an effect
     now -- the latest clock of any caller, in seconds since 1970
     restored -- the highest id that was restored
     own_clock -- whether the repository replaces the times of orders by its own
     """
 
     records: dict[tuple[type, str], tuple[int, Payload, int]] = {}
-    reserved: dict[tuple[type, str], tuple[Payload, ...]] = {}
+    reserved: list[Write] = []
     now: int = NOW
     restored: int = 0
     own_clock: bool = False
@@ -112,7 +111,7 @@ class Model(Stored):
             pets=[*self.pets],
             orders=[*self.orders],
             records={**self.records},
-            reserved={**self.reserved},
+            reserved=[*self.reserved],
         )
 
     def clock(self, write: Write) -> int:
@@ -133,8 +132,7 @@ class Model(Stored):
 
     def is_reserved(self, write: Write) -> bool:
         """Return whether the token of a write may count as used for another one."""
-        key = type(write.payload), write.name or ""
-        return any(payload != write.payload for payload in self.reserved.get(key, ()))
+        return any(write.reuses_token(other) for other in self.reserved)
 
     def expect(self, write: Write) -> Receipt | type[RefusedError] | None:
         """Return the receipt or the error that a write must get, or None for a new receipt."""
