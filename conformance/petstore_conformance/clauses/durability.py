@@ -33,7 +33,7 @@ from petstore_conformance.clauses.orders import (
     update_orders,
 )
 from petstore_conformance.clauses.records import read_records
-from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.clauses.restore import pet_and_order, restore_before_a_refusal
 from petstore_conformance.clauses.tokens import create_many
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
@@ -246,13 +246,7 @@ class DurabilityClauses(Kit):
                         order_ids.append(order.id)
                         assert min(order.pet_id, order.id) > restored, "it was restored, or lower"
                 if number % 2 == 0:
-                    restored = max(*pet_ids, *order_ids) + 10
-                    # The highest is neither the last that is stored nor the last in the call.
-                    refused = Order(restored - 1, pet_ids[-1], OrderStatus.PLACED, AT)
-                    with pytest.raises(ConflictError):
-                        await repository.restore(
-                            [*pet_and_order(restored), *pet_and_order(restored - 5), refused]
-                        )
+                    restored = await restore_before_a_refusal(repository, 10)
         for ids in (pet_ids, order_ids):
             assert len(set(ids)) == len(ids), "an id is assigned again"
         async with location.open() as repository:

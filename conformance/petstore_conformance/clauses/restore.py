@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, cycle
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pytest
 from msgspec import UNSET
@@ -57,7 +57,7 @@ from petstore_conformance.model.calls import (
     sample,
     yield_to_others,
 )
-from petstore_conformance.model.model import Stored
+from petstore_conformance.model.model import AnyItem, Stored
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -69,13 +69,9 @@ from petstore_conformance.model.values import (
     make_token,
 )
 
-AnyRow = TypeVar("AnyRow", Pet, Order)
-
-ORDER_STATUS_BY_PET: Final = {
-    PetStatus.AVAILABLE: OrderStatus.CANCELLED,
-    PetStatus.PENDING: OrderStatus.PLACED,
-    PetStatus.SOLD: OrderStatus.COMPLETED,
+ORDER_STATUS_BY_PET: Final[dict[Any, OrderStatus]] = {
     UNSET: OrderStatus.CANCELLED,
+    **{pet: order for order, pet in PET_STATUS_BY_ORDER.items()},
 }
 """A status that an order of a pet may have, by the status of the pet."""
 
@@ -129,7 +125,7 @@ RESTORED_ORDERS: Final = [
 ]
 
 
-def sort_by_id(items: Iterable[AnyRow]) -> list[AnyRow]:
+def sort_by_id(items: Iterable[AnyItem]) -> list[AnyItem]:
     """Return pets, or orders, in ascending id."""
     return sorted(items, key=lambda item: item.id)
 
@@ -177,6 +173,28 @@ def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
         yield replace(item, pet_id=3 if item.pet_id != 3 else 4)
         for order_status in set(OrderStatus) - {item.status}:
             yield replace(item, status=order_status)
+
+
+async def refuse(repository: Repository, error: type[RefusedError], *items: Pet | Order) -> None:
+    """Restore items of which the last one is refused: all before it are stored."""
+    with pytest.raises(error):
+        await repository.restore(items)
+    for item in {*items[:-1]}:
+        found, _ = await look_up(repository, item)
+        assert found == item, NOT_STORED
+
+
+async def restore_before_a_refusal(repository: Repository, distance: int) -> int:
+    """Restore items whose ids count although a later one is refused; return the highest.
+
+    distance -- how far it is above all others; it is neither the last that is stored nor the last
+        in the call
+    """
+    highest = (await read_all(repository)).highest_id + distance
+    refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
+    stored = (*pet_and_order(highest), *pet_and_order(highest - 1))
+    await refuse(repository, NotFoundError, *stored, refused)
+    return highest
 
 
 async def refuse_late(
@@ -336,14 +354,10 @@ class RestoreClauses(Kit):
         given: list[Pet | Order] = [*pets, *orders]
         for item in given:
             for other in conflicting(item):
-                before = Pet(next(free), "before", 1)
-                with pytest.raises(ConflictError):
-                    await repository.restore([before, other])
-                assert await repository.get_pet(before.id) == before, NOT_STORED
-                pets.append(before)
+                pets.append(Pet(next(free), "before", 1))
+                await refuse(repository, ConflictError, pets[-1], other)
         for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
-            with pytest.raises(ConflictError):  # both in one call
-                await repository.restore([one, replace(one, name="second")])
+            await refuse(repository, ConflictError, one, replace(one, name="second"))
             pets.append(one)
         await check_stored(repository, pets, orders)
         order = await place_at(repository, AT, own.id)
@@ -352,8 +366,7 @@ class RestoreClauses(Kit):
         for placed in (order, PLACED):
             await repository.update_order(placed.id, OrderStatus.COMPLETED)
         for old in given:  # what has changed since is a different item
-            with pytest.raises(ConflictError):
-                await repository.restore([old])
+            await refuse(repository, ConflictError, old)
         changed = await repository.get_order(order.id)
         assert changed == replace(order, status=OrderStatus.COMPLETED)
         await refuse_late(repository, replace(own, name="another"), ConflictError)
@@ -372,7 +385,7 @@ class RestoreClauses(Kit):
                 await repository.restore(pet_and_order(id_))
                 highest = max(highest, id_)
             if highest < HIGHEST:
-                highest = await self._restore_before_a_refusal(repository, 3 + 30 * (id_ % 2))
+                highest = await restore_before_a_refusal(repository, 3 + 30 * (id_ % 2))
             for _ in await sample(repository, range(8)):
                 pet_id = await add_pet(repository)
                 assert highest < pet_id <= MAX_ID, "the counter of pets is too low"
@@ -383,16 +396,6 @@ class RestoreClauses(Kit):
         assert len(set(order_ids)) == len(order_ids)
         assert set(order_ids) <= {order.id for order in stored.orders}
         await self._write_when_no_id_is_left(repository)
-
-    async def _restore_before_a_refusal(self, repository: Repository, distance: int) -> int:
-        """Restore items before one that is refused: they count, too. Return the highest id."""
-        highest = (await read_all(repository)).highest_id + distance
-        refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
-        with pytest.raises(NotFoundError):
-            await repository.restore(
-                [*pet_and_order(highest), *pet_and_order(highest - 1), refused]
-            )
-        return highest
 
     async def _write_when_no_id_is_left(self, repository: Repository) -> None:
         """Restore the highest id of all: later writes store nothing, and replays need no id."""
@@ -425,12 +428,9 @@ class RestoreClauses(Kit):
         pet_id = await add_pet(repository)
         for status in OrderStatus:
             for absent in absent_ids(pet_id):
-                with pytest.raises(NotFoundError):
-                    await repository.restore([Order(9, absent, status, AT)])
-        before = Pet(2**44, "before", 7)
-        with pytest.raises(NotFoundError):
-            await repository.restore([before, Order(9, 2**45, OrderStatus.CANCELLED, AT)])
-        assert await repository.get_pet(before.id) == before, NOT_STORED
+                await refuse(repository, NotFoundError, Order(9, absent, status, AT))
+        before, refused = Pet(2**44, "before", 7), Order(9, 2**45, OrderStatus.CANCELLED, AT)
+        await refuse(repository, NotFoundError, before, refused)
         late = {2**45, 2**46}
         for id_ in late:  # its pet comes too late in the same call
             with pytest.raises(NotFoundError):
@@ -448,10 +448,10 @@ class RestoreClauses(Kit):
         ids = count(1000)
         pets, orders = list[Pet](), list[Order]()
 
-        async def refuse(pet: Pet, status: OrderStatus) -> None:
+        async def refuse_of(pet: Pet, status: OrderStatus) -> None:
             for distance in DISTANCES:
-                with pytest.raises(ConflictError):
-                    await repository.restore([Order(next(ids) + distance, pet.id, status, AT)])
+                order = Order(next(ids) + distance, pet.id, status, AT)
+                await refuse(repository, ConflictError, order)
 
         async def restore(order: Order) -> None:
             await repository.restore([order])
@@ -464,15 +464,14 @@ class RestoreClauses(Kit):
                 await repository.restore([pet])
                 if status is PET_STATUS_BY_ORDER[live]:
                     await restore(Order(next(ids), pet.id, live, AT))
-                    await refuse(pet, OrderStatus.PLACED)
-                    await refuse(pet, OrderStatus.COMPLETED)
+                    await refuse_of(pet, OrderStatus.PLACED)
+                    await refuse_of(pet, OrderStatus.COMPLETED)
                 await restore(Order(next(ids), pet.id, OrderStatus.CANCELLED, AT))
-                await refuse(pet, live)  # also if its last order is cancelled, and another is not
+                await refuse_of(pet, live)  # also if its last order is cancelled, and another not
             for between in (0, 200):  # two orders in one call, with so many items between them
                 pet = Pet(next(ids), "both at once", 7, PET_STATUS_BY_ORDER[live])
                 first, second = (Order(next(ids), pet.id, live, AT) for _ in range(2))
-                with pytest.raises(ConflictError):
-                    await repository.restore([pet, first, *[pet] * between, second])
+                await refuse(repository, ConflictError, pet, first, *[pet] * between, second)
                 pets.append(pet)
                 orders.append(first)
         await check_stored(repository, pets, orders)
@@ -484,8 +483,6 @@ class RestoreClauses(Kit):
             lower = replace(order, id=1)
             higher = replace(order, id=min(order.id + 2**40, MAX_ID))
             for restored in (lower, higher):
-                with pytest.raises(ConflictError):
-                    await repository.restore([restored])
+                await refuse(repository, ConflictError, restored)
             await repository.update_order(order.id, OrderStatus.CANCELLED)
-            with pytest.raises(ConflictError):
-                await repository.restore([higher])
+            await refuse(repository, ConflictError, higher)
