@@ -81,6 +81,8 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
     creating, placing = make_token(f"c {number}", new), make_token(f"p {number}", given.other_id)
     final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
     pets, orders = PetQuery(0, count), OrderQuery(0, count)
+    available = replace(pets, status=PetStatus.AVAILABLE)
+    placed = replace(orders, status=OrderStatus.PLACED)
     calls: dict[str, AnyCall] = {  # restores first: what is created takes free ids
         "restore": lambda: repository.restore(given.items),
         "check": lambda: repository.check(),  # noqa: PLW0108 - a wrapper may replace it
@@ -92,14 +94,10 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
         "get_pet": lambda: repository.get_pet(given.pet_id),
         "list_pets": lambda: repository.list_pets(pets),
         "list_pets, deep": lambda: repository.list_pets(replace(pets, after=given.pet_id)),
-        "list_pets, of a status": lambda: repository.list_pets(
-            replace(pets, status=PetStatus.AVAILABLE)
-        ),
+        "list_pets, of a status": lambda: repository.list_pets(available),
         "get_order": lambda: repository.get_order(given.order_id),
         "list_orders": lambda: repository.list_orders(orders),
-        "list_orders, of a status": lambda: repository.list_orders(
-            replace(orders, status=OrderStatus.PLACED)
-        ),
+        "list_orders, of a status": lambda: repository.list_orders(placed),
         "list_tokens": lambda: repository.list_tokens("", count, NOW),
     }
     return {name: call for name, call in calls.items() if not (remote and name in LOCAL)}
@@ -108,6 +106,7 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
 def all_calls_of(repository: Repository, given: Given) -> dict[str, AnyCall]:
     """Return these calls, and those that change nothing, for which a method may do less."""
     reused = replace(given.used, fingerprint=bytes(32))
+    pets, orders = PetQuery(MAX_ID, 1, PetStatus.SOLD), OrderQuery(MAX_ID, 1, OrderStatus.PLACED)
     return calls_of(repository, given) | {
         "create_pet, replayed": lambda: repository.create_pet(REX, given.used),
         "create_pet, refused": lambda: repository.create_pet(REX, reused),
@@ -117,12 +116,8 @@ def all_calls_of(repository: Repository, given: Given) -> dict[str, AnyCall]:
             given.order_id, OrderStatus.PLACED
         ),
         "restore, of nothing": lambda: repository.restore([]),
-        "list_pets, after the last": lambda: repository.list_pets(
-            PetQuery(MAX_ID, 1, PetStatus.SOLD)
-        ),
-        "list_orders, after the last": lambda: repository.list_orders(
-            OrderQuery(MAX_ID, 1, OrderStatus.PLACED)
-        ),
+        "list_pets, after the last": lambda: repository.list_pets(pets),
+        "list_orders, after the last": lambda: repository.list_orders(orders),
     }
 
 
