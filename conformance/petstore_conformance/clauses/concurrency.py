@@ -183,8 +183,7 @@ class ConcurrencyClauses(Kit):
 
         for number, _ in enumerate(await sample(repository, range(9))):
             await write_and_read(number)
-        numbers = await sample(repository, range(40))
-        await asyncio.gather(*(write_and_read(number) for number in numbers))
+        await asyncio.gather(*map(write_and_read, await sample(repository, range(40))))
         await self._read_beside_equal_reads(repository)
 
     async def _read_beside_equal_reads(self, repository: Repository) -> None:

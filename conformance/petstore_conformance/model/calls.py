@@ -355,20 +355,16 @@ def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
     for after in _orders(model, list(calls), writes, stored):
         if after.pets == stored.pets and after.orders == stored.orders:
             return after
-    raise AssertionError(
-        "\n".join(
-            (
-                "No order of these overlapping calls explains their results:",
-                *(f"  {c.what} -> {'unknown' if c.unknown else c.result}" for c in calls),
-                "Stored after them, and not before:",
-                *(f"  {item}" for item in stored.pets if item not in model.pets),
-                *(f"  {item}" for item in stored.orders if item not in model.orders),
-                "Stored before them, and not after:",
-                *(f"  {item}" for item in model.pets if item not in stored.pets),
-                *(f"  {item}" for item in model.orders if item not in stored.orders),
-            )
-        )
+    old, new = (*model.pets, *model.orders), (*stored.pets, *stored.orders)
+    lines = (
+        "No order of these overlapping calls explains their results:",
+        *(f"  {call.what} -> {'unknown' if call.unknown else call.result}" for call in calls),
+        "Stored after them, and not before:",
+        *(f"  {item}" for item in new if item not in old),
+        "Stored before them, and not after:",
+        *(f"  {item}" for item in old if item not in new),
     )
+    raise AssertionError("\n".join(lines))
 
 
 def _orders(

@@ -54,8 +54,7 @@ CATEGORIES: Final = (
 """Categories that floats, narrower integers or text may change."""
 
 HOSTILE_PETS: Final = (
-    *(NewPet(name, number, PET_STATUSES[number % 4]) for number, name in enumerate(NAMES)),
-    *(NewPet(name, number, PET_STATUSES[number % 4]) for number, name in enumerate(LONG_NAMES)),
+    *(NewPet(name, n, PET_STATUSES[n % 4]) for n, name in enumerate((*NAMES, *LONG_NAMES))),
     *(NewPet(f"of {c}", c, PET_STATUSES[n % 4]) for n, c in enumerate(CATEGORIES)),
     *(NewPet("Rex", 7, status) for status in PET_STATUSES),
 )
