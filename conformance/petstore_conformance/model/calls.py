@@ -24,6 +24,7 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     Repository,
+    TokenRecord,
     TokenReusedError,
     UnavailableError,
 )
@@ -51,6 +52,7 @@ EXACT_TYPES: Final[dict[type, Sequence[tuple[type, ...]]]] = {
     Pet: [(int, str, int, PetStatus), (int, str, int, UnsetType)],
     Order: [(int, int, OrderStatus, datetime)],
     Receipt: [(int, bool)],
+    TokenRecord: [(bytes, bytes, int, int)],
 }
 """The types of the values in each struct."""
 
@@ -265,7 +267,7 @@ async def read_all(repository: Repository) -> Stored:
     return Stored(pets, await repository.list_orders(OrderQuery(0, 9999)))
 
 
-def check_types(items: Iterable[Pet | Order | Receipt]) -> None:
+def check_types(items: Iterable[Pet | Order | Receipt | TokenRecord]) -> None:
     """Check that all values have exactly the contract's types, which == does not: 1 == 1.0."""
     for item in items:
         types = tuple(type(value) for value in astuple(item))
