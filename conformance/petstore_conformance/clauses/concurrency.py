@@ -7,6 +7,7 @@ from functools import partial
 from itertools import cycle, islice
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from petstore.contract import (
@@ -241,10 +242,9 @@ class ConcurrencyClauses(Kit):
     ) -> None:
         """A page is read by offset, or its items are read after they were selected."""
         length, _ = await measure(repository.list_orders(OrderQuery(0, 9)))
-        overlap = Overlap(repository, length)
         some = await sample(repository, range(ORDERED_PETS), together=True)
         pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
-        overlap.staying = {staying for staying, _ in pairs}
+        overlap = Overlap(repository, length, {staying for staying, _ in pairs})
         orders = [
             partial(overlap.order, pet_id, pages=number % 4)
             for number, (_, pet_id) in enumerate(pairs)
@@ -252,19 +252,20 @@ class ConcurrencyClauses(Kit):
         await watch(asyncio.gather(*(overlap.read(most) for most in (200, 7, 4))), orders)
 
 
-class Overlap:
+class Overlap(Struct):
     """Orders that are placed and cancelled while pages are read, and what is certain of them.
 
     length -- how long it takes to read a page
     staying -- the ids of pets that stay available
+    orders -- the status of each order, as the latest write that has returned left it
+    cancelling -- the ids of orders that are being cancelled, or are already
     """
 
-    def __init__(self, repository: Repository, length: Length) -> None:
-        self._repository = repository
-        self._length = length
-        self.staying = set[int]()
-        self._orders = dict[int, OrderStatus]()  # as the latest write that has returned left them
-        self._cancelling = set[int]()  # or cancelled already
+    repository: Repository
+    length: Length
+    staying: set[int]
+    orders: dict[int, OrderStatus] = {}
+    cancelling: set[int] = set()
 
     async def order(self, pet_id: int, pages: int) -> None:
         """Order a pet and cancel; order another, which stays so.
@@ -272,12 +273,12 @@ class Overlap:
         pages -- for about how many pages the order stays placed
         """
         order_id = await self._place(pet_id)
-        await self._place(await add_pet(self._repository))
-        await self._length.wait(10 * pages)
-        self._cancelling.add(order_id)
-        await self._repository.update_order(order_id, OrderStatus.CANCELLED)
-        self._orders[order_id] = OrderStatus.CANCELLED
-        await self._length.wait(10)
+        await self._place(await add_pet(self.repository))
+        await self.length.wait(10 * pages)
+        self.cancelling.add(order_id)
+        await self.repository.update_order(order_id, OrderStatus.CANCELLED)
+        self.orders[order_id] = OrderStatus.CANCELLED
+        await self.length.wait(10)
 
     async def read(self, most: int) -> None:
         """Read pages of every status, from each to the next one, as long as there is time."""
@@ -289,14 +290,14 @@ class Overlap:
             queries = [await self._read(query) for query in queries]
 
     async def _place(self, pet_id: int) -> int:
-        order_id = (await self._repository.place_order(pet_id, AT)).id
-        self._orders[order_id] = OrderStatus.PLACED
+        order_id = (await self.repository.place_order(pet_id, AT)).id
+        self.orders[order_id] = OrderStatus.PLACED
         return order_id
 
     async def _read(self, query: PetQuery | OrderQuery) -> PetQuery | OrderQuery:
         """Read and check a page; return the query of the next one, or of the first again."""
-        before = {**self._orders}
-        page = await read_page(self._repository, query)
+        before = {**self.orders}
+        page = await read_page(self.repository, query)
         ids = [item.id for item in page]
         assert ids == sorted(set(ids))
         throughout: dict[int, str] = dict.fromkeys(self.staying, PetStatus.AVAILABLE)
@@ -304,7 +305,7 @@ class Overlap:
             throughout = {
                 id_: status
                 for id_, status in before.items()
-                if status is OrderStatus.CANCELLED or id_ not in self._cancelling
+                if status is OrderStatus.CANCELLED or id_ not in self.cancelling
             }
         for item in page:
             assert query.status in (None, item.status)
