@@ -165,10 +165,7 @@ class TokenClauses(Kit):
         one_effect(await asyncio.gather(*placings))
         assert await count_stored(repository) == (1, 1)
         if not self.remote:
-            for delay in range(3):
-                now = NOW + 3 * (delay + 1) * DAY_SECONDS
-                for payload in (REX, await add_pet(repository)):
-                    await self._use_an_expired_token(repository, payload, now, delay)
+            await self._use_expired_tokens(repository)
         length, _ = await measure(repository.create_pet(REX, make_token("measured", REX)))
         for tenth in range(10):
             pets, orders = await count_stored(repository)
@@ -193,21 +190,20 @@ class TokenClauses(Kit):
         assert [kind(result) for result in results] == [Receipt] * 4, results
         assert len({result.id for result in results if isinstance(result, Receipt)}) == 1
 
-    async def _use_an_expired_token(
-        self, repository: Repository, payload: Payload, now: int, delay: int
-    ) -> None:
-        """Make writes at once whose token has expired: they are one write.
+    async def _use_expired_tokens(self, repository: Repository) -> None:
+        """Make writes at once whose token has expired: they are one write."""
 
-        delay -- after how many iterations of the event loop the next one begins
-        """
-        token = make_token(f"expired {type(payload)}", "the same", now)
-        await repository.create_pet(REX, replace(token, now=now - DAY_SECONDS, until=now))
-
-        async def write(number: int) -> Receipt:
-            await yield_to_others(number * delay)
+        async def write(payload: Payload, token: IdempotencyToken, iterations: int) -> Receipt:
+            await yield_to_others(iterations)
             return await send(repository, payload, token)
 
-        one_effect(await asyncio.gather(*map(write, range(3))))
+        for delay in range(3):  # the next one begins so many iterations of the event loop later
+            now = NOW + 3 * (delay + 1) * DAY_SECONDS
+            for payload in (REX, await add_pet(repository)):
+                token = make_token(f"expired {type(payload)}", "the same", now)
+                await repository.create_pet(REX, replace(token, now=now - DAY_SECONDS, until=now))
+                writes = (write(payload, token, number * delay) for number in range(3))
+                one_effect(await asyncio.gather(*writes))
 
     async def _write_two_at_once(self, repository: Repository) -> None:
         """Make two different writes with one token at once: one of them is refused."""
@@ -266,24 +262,19 @@ class ExpiryClauses(Kit):
             assert not (await repository.create_pet(REX, at_once)).replayed
         # These records expire after the last second that 32 bits can count.
         await self._expire_together(repository, 2**32 - DAY_SECONDS // 2)
-        for position in range(4):
-            begin = 2**32 + (10 + position) * DAY_SECONDS
-            await self._expire_beside_slow_clocks(repository, begin, position)
+        await self._expire_beside_slow_clocks(repository, 2**32 + 10 * DAY_SECONDS)
 
-    async def _expire_beside_slow_clocks(
-        self, repository: Repository, begin: int, position: int
-    ) -> None:
-        """Use a token that has expired, while callers with slower clocks use others.
-
-        position -- how many of the others come first
-        """
-        for payloads in ([REX] * 4, [await add_pet(repository) for _ in range(4)]):
-            expired = make_token(f"expired {payloads}", REX, begin, 10)
-            await repository.create_pet(REX, expired)
-            tokens = [make_token(f"slow {n} {payloads}", REX, begin) for n in range(3)]
-            tokens.insert(position, replace(expired, now=begin + 10, until=begin + 20))
-            writes = map(send, repeat(repository), payloads, tokens)
-            assert not any(receipt.replayed for receipt in await asyncio.gather(*writes))
+    async def _expire_beside_slow_clocks(self, repository: Repository, begin: int) -> None:
+        """Use tokens that have expired, while callers with slower clocks use others."""
+        for position in range(4):  # so many of the others come first
+            now = begin + position * DAY_SECONDS
+            for payloads in ([REX] * 4, [await add_pet(repository) for _ in range(4)]):
+                expired = make_token(f"expired {payloads}", REX, now, 10)
+                await repository.create_pet(REX, expired)
+                tokens = [make_token(f"slow {n} {payloads}", REX, now) for n in range(3)]
+                tokens.insert(position, replace(expired, now=now + 10, until=now + 20))
+                writes = map(send, repeat(repository), payloads, tokens)
+                assert not any(receipt.replayed for receipt in await asyncio.gather(*writes))
 
     async def _expire_together(self, repository: Repository, begin: int) -> None:
         """Use hundreds of tokens again at once, of which the records have just expired."""
