@@ -151,7 +151,13 @@ class CancellationClauses(Kit):
             if trial.name.startswith(WRITES):
                 longest_write = max(longest_write, trial.length, key=lambda length: length.seconds)
         await settle(repository, longest)
-        await self._look_for_late_effects(repository, longest_write)
+        # One write of each kind, whose effects are looked for when it is too late for them.
+        calls = calls_of(repository, await give(repository, 0))
+        writes = [call for name, call in calls.items() if name.startswith(WRITES)]
+        tasks = [asyncio.create_task(attempt(call)) for call in writes]
+        await yield_to_others()
+        await cancel(tasks)
+        await check_no_late_effects(repository, longest_write)
         if not self.remote:
             await self._cancel_between_distant_ids(repository)
         stored = await read_all(repository)
@@ -165,18 +171,6 @@ class CancellationClauses(Kit):
 
         await read_each(repository, range(1, 100), read)
         await check_agreement(repository)
-
-    async def _look_for_late_effects(self, repository: Repository, longest: Length) -> None:
-        """Cancel one write of each kind, and look for their effects when it is too late for them.
-
-        longest -- how long the slowest of them takes
-        """
-        calls = calls_of(repository, await give(repository, 0))
-        writes = [call for name, call in calls.items() if name.startswith(WRITES)]
-        tasks = [asyncio.create_task(attempt(call)) for call in writes]
-        await yield_to_others()
-        await cancel(tasks)
-        await check_no_late_effects(repository, longest)
 
     async def _cancel_between_distant_ids(self, repository: Repository) -> None:
         """Cancel updates of orders whose ids are far from those of their pets."""

@@ -119,7 +119,12 @@ class ProcessClauses(Kit):
                 current().note(number, len(chosen))
                 break
             await self._write_and_kill(location, step)
-        await self._kill_while_it_reads(location)
+        for _ in range(2):  # as soon as a call shows what a process is writing, it is killed
+            async with child(location) as killed:
+                seen = await read_what_is_written(killed, [await add_pet(killed)])
+            async with location.open() as repository:
+                check_acknowledged(seen, await read_all(repository))
+                await check_agreement(repository)
 
     async def _write_and_kill(self, location: Location, step: int, *, others: int = 0) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
@@ -160,12 +165,3 @@ class ProcessClauses(Kit):
             found = [order.status for order in stored.orders if order.pet_id == pets[0].id]
             assert sorted(found) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
         return killed.writes
-
-    async def _kill_while_it_reads(self, location: Location) -> None:
-        """Kill a process as soon as a call shows what it is writing: that must be stored."""
-        for _ in range(2):
-            async with child(location) as killed:
-                seen = await read_what_is_written(killed, [await add_pet(killed)])
-            async with location.open() as repository:
-                check_acknowledged(seen, await read_all(repository))
-                await check_agreement(repository)

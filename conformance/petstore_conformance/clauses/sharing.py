@@ -277,16 +277,13 @@ class SharingClauses(Kit):
                 await sell_once(first, second, pet_id, begin_with_token=number % 4 < 2)
                 await status_of(other, pet_id)
             await check_agreement(other)
-            await self._expire_elsewhere(one, other)
-
-    async def _expire_elsewhere(self, one: Repository, other: Repository) -> None:
-        """Replay through another handle, which does not prolong the record."""
-        token = make_token("elsewhere", REX)
-        first = await one.create_pet(REX, token)
-        later = replace(token, now=token.until - 1, until=token.until + 100)
-        assert await other.create_pet(REX, later) == replace(first, replayed=True)
-        expired = replace(later, now=token.until)
-        assert not (await other.create_pet(REX, expired)).replayed
+            token = make_token("elsewhere", REX)
+            stored = await one.create_pet(REX, token)
+            # A replay through another handle does not prolong the record.
+            later = replace(token, now=token.until - 1, until=token.until + 100)
+            assert await other.create_pet(REX, later) == replace(stored, replayed=True)
+            expired = replace(later, now=token.until)
+            assert not (await other.create_pet(REX, expired)).replayed
 
     async def _refuse_then_place(self, one: Repository, other: Repository, pet_id: int) -> None:
         """Refuse to order a pet with a token; then order it with that, and replay the order."""
