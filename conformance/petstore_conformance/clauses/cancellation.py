@@ -219,7 +219,7 @@ class CancellationClauses(Kit):
             equal = [asyncio.create_task(attempt(trial.make)) for _ in range(0 if alone else 2)]
             writes = [asyncio.create_task(create(repository, new)) for new in news]
             await cancelling
-            if alone and trial.number % 2:  # the reply to it is not that of the next one
+            if alone and trial.number % 2:  # the next one must not get the reply to this one
                 with pytest.raises(ConflictError):
                     await trial.finish(repository.restore([replace(stored[0], name="another")]))
             assert await trial.finish(asyncio.gather(*reads)) == stored, trial.name

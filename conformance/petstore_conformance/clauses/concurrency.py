@@ -217,8 +217,8 @@ class ConcurrencyClauses(Kit):
                 await length.wait(number % 6 * 2)
                 return await repository.update_order(order.id, status), await views(order)
 
-            changed, shown = await watch(update(), [read] * readers_each)
-            pet, found, pets, orders, placed = shown
+            changed, after = await watch(update(), [read] * readers_each)
+            pet, found, pets, orders, placed = after
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
             assert (pets, found, orders) == ([pet], changed, [changed])

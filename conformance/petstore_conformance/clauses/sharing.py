@@ -196,9 +196,9 @@ class SharingClauses(Kit):
                 await check_shown(reader, added[-1])
             await self._open_beside_writes(location, *handles[:2])
             pet_id = await add_pet(writer)
-            async with location.open() as closed:  # after another has changed what it has read
+            async with location.open() as closed:
                 await view(closed, [pet_id])
-                await writer.place_order(pet_id, AT)
+                await writer.place_order(pet_id, AT)  # closing must not undo what another has done
             await check_agreement(writer)
 
     async def _open_beside_writes(
@@ -226,8 +226,7 @@ class SharingClauses(Kit):
     @location_clause("shared-ids", needs="shared")
     async def test_two_repositories_assign_no_id_twice(self, location: Location) -> None:
         """Each repository has its own counter."""
-        async with AsyncExitStack() as stack:  # all are the first to open a location
-            new = await stack.enter_async_context(location.new())
+        async with location.new() as new, AsyncExitStack() as stack:  # all are the first to open it
             several = [stack.enter_async_context(new.open()) for _ in range(17)]
             await create_at_once(await asyncio.gather(*several), 5)
         async with location.open() as one, location.open() as other:

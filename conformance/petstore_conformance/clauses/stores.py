@@ -176,10 +176,9 @@ class StoreClauses(Kit):
 
     async def _check_absent(self, location: Location, identity: str) -> None:
         """Check that there is no store at a location, and that none is made by looking for one."""
-        await check_refused(location, Expected(store=identity), UnavailableError)
-        await check_refused(
-            location, Expected(store=identity, access=Access.WRITE), UnavailableError
-        )
+        for access in (Access.CREATE, Access.WRITE):
+            expected = Expected(store=identity, access=access)
+            await check_refused(location, expected, UnavailableError)
         await check_refused(location, ONLY_OPEN, StorageError)  # the location may be gone, too
 
     @location_clause("store-expected")

@@ -245,8 +245,8 @@ async def check_page(
 
 async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
     """Check pages of many sizes, given all pets, or all orders, in ascending id."""
-    kind_ = PetQuery if isinstance(items[0], Pet) else OrderQuery
-    all_, *filtered = [query for query in every_filter(0, 1) if isinstance(query, kind_)]
+    query_type = PetQuery if isinstance(items[0], Pet) else OrderQuery
+    all_, *filtered = [one for one in every_filter(0, 1) if isinstance(one, query_type)]
 
     async def read(numbered: tuple[int, int]) -> None:
         number, count = numbered
