@@ -5,7 +5,7 @@ It is shared and durable within this process: stores outlive the repositories th
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from datetime import datetime
@@ -289,7 +289,7 @@ class Correct(Repository):
         self.open = False
 
 
-def find(location: str, expected: Expected) -> Store:
+async def find(location: str, expected: Expected) -> Store:
     """Return the store at a location; make it there if that is allowed."""
     store = STORES.get(location)
     if expected.store is not None and (store is None or store.identity != expected.store):
@@ -319,7 +319,7 @@ def backend(
     repository: type[Correct],
     scratch: Callable[[Any], Any] = scratch,
     swallowed: tuple[type[BaseException], ...] = (),
-    find: Callable[[str, Expected], Store] = find,
+    find: Callable[[str, Expected], Awaitable[Store]] = find,
 ) -> Backend:
     """Return a backend that opens repositories of this class.
 
@@ -329,7 +329,7 @@ def backend(
 
     @asynccontextmanager
     async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
-        store = find(settings.location, expected)
+        store = await find(settings.location, expected)
         opened = repository(repository.snapshot(store) if expected.snapshot else store)
         with suppress(*swallowed):
             try:

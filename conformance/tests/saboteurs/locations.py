@@ -203,7 +203,7 @@ SABOTEURS["HangsOrdersWhenClosed"] = (
 @asynccontextmanager
 async def open_flushing(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
     """Wait for what is left to be written before closing; a cancelled wait leaves it open."""
-    repository = Correct(find(settings.location, expected))
+    repository = Correct(await find(settings.location, expected))
     try:
         yield repository
     except BaseException:

@@ -1,13 +1,11 @@
 """What a backend may do wrong when a location is opened several times at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import STORES, Correct, LocationSettings, Store, Token, backend, find
+from conformance.tests.correct import STORES, Correct, Store, Token, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     MAX_ID,
@@ -181,23 +179,15 @@ class KeepsFullPages(Correct):
         self.kept.clear()
 
 
-@asynccontextmanager
-async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIterator[Correct]:
+async def find_initialized(location: str, _: Expected) -> Store:
     """Make a new location ready for use, although another process may be doing the same."""
-    if settings.location not in STORES:
+    if location not in STORES:
         await asyncio.sleep(0)
-        STORES[settings.location] = Store()
-    repository = Correct(STORES[settings.location])
-    try:
-        yield repository
-    finally:
-        repository.close()
+        STORES[location] = Store()
+    return STORES[location]
 
 
-SABOTEURS["InitializesTheLocationTwice"] = (
-    "shared-ids",
-    replace(backend(Correct), open=open_initialized),
-)
+SABOTEURS["InitializesTheLocationTwice"] = "shared-ids", backend(Correct, find=find_initialized)
 
 
 @breaks("shared-reads")
@@ -281,24 +271,16 @@ class UndoesWhatAnotherUpdates(Correct):
         return order
 
 
-@asynccontextmanager
-async def open_counting(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
+async def find_and_count(location: str, expected: Expected) -> Store:
     """Read the highest id, and set the counter to it a moment later."""
-    store = find(settings.location, expected)
+    store = await find(location, expected)
     highest = max([store.restored, *store.pets, *store.orders])
     await pause()
     store.last_id = highest
-    repository = Correct(store)
-    try:
-        yield repository
-    finally:
-        repository.close()
+    return store
 
 
-SABOTEURS["SetsTheCounterAMomentLater"] = (
-    "shared-ids",
-    replace(backend(Correct), open=open_counting),
-)
+SABOTEURS["SetsTheCounterAMomentLater"] = "shared-ids", backend(Correct, find=find_and_count)
 
 
 @breaks("shared-reads")

@@ -1,7 +1,6 @@
 """What a backend may do wrong with the identity of its store."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from uuid import uuid4
 
@@ -9,7 +8,7 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests import filed
-from conformance.tests.correct import STORES, Correct, LocationSettings, Store, backend, find
+from conformance.tests.correct import STORES, Correct, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     Access,
@@ -111,39 +110,39 @@ class SellsWhatItRemembers(Correct):
         return pet or await super().get_pet(pet_id)
 
 
-def find_or_make(location: str, expected: Expected) -> Store:
+async def find_or_make(location: str, expected: Expected) -> Store:
     """Look at the identity of a store only if there is one."""
     store = STORES.get(location)
     if store and expected.store not in (None, store.identity):
         raise WrongStoreError("another store")
-    return find(location, replace(expected, store=None))
+    return await find(location, replace(expected, store=None))
 
 
 SABOTEURS["MakesWhatWasExpected"] = "store-expected", backend(Correct, find=find_or_make)
 
 
-def find_by_prefix(location: str, expected: Expected) -> Store:
+async def find_by_prefix(location: str, expected: Expected) -> Store:
     """Compare as much of the identity as fits into a header."""
     store = STORES.get(location)
     if store and expected.store and expected.store[:31] == store.identity[:31]:
         expected = replace(expected, store=None)
-    return find(location, expected)
+    return await find(location, expected)
 
 
 SABOTEURS["ComparesTheBeginning"] = "store-expected", backend(Correct, find=find_by_prefix)
 
 
-def find_after_making(location: str, expected: Expected) -> Store:
+async def find_after_making(location: str, expected: Expected) -> Store:
     """Make the tables first, and look afterwards whose they are."""
     if expected.access is Access.CREATE:
         _ = STORES[location]
-    return find(location, expected)
+    return await find(location, expected)
 
 
 SABOTEURS["MakesBeforeItLooks"] = "store-expected", backend(Correct, find=find_after_making)
 
 
-def find_at_the_second_time(location: str, expected: Expected) -> Store:
+async def find_at_the_second_time(location: str, expected: Expected) -> Store:
     """Make the store, and then complain that there was none."""
     missing = location not in STORES
     store = STORES[location]
@@ -155,20 +154,20 @@ def find_at_the_second_time(location: str, expected: Expected) -> Store:
 SABOTEURS["MakesAndComplains"] = "store-kept", backend(Correct, find=find_at_the_second_time)
 
 
-def find_a_filled_one(location: str, expected: Expected) -> Store:
+async def find_a_filled_one(location: str, expected: Expected) -> Store:
     """Take a store in which there is nothing for none."""
     store = STORES.get(location)
     if store and not store.pets and expected.access is not Access.CREATE:
         raise ChangeNeededError("there is no store")
-    return find(location, expected)
+    return await find(location, expected)
 
 
 SABOTEURS["TakesAnEmptyStoreForNone"] = "store-kept", backend(Correct, find=find_a_filled_one)
 
 
-def find_to_read(location: str, expected: Expected) -> Store:
+async def find_to_read(location: str, expected: Expected) -> Store:
     """Look at a copy, which has an identity of its own, if nothing may be created."""
-    store = find(location, expected)
+    store = await find(location, expected)
     if expected.access is not Access.CREATE and not expected.snapshot:
         store = deepcopy(store)
         store.identity = uuid4().hex
@@ -188,23 +187,18 @@ class SnapshotsHaveStatusesAsText(Correct):
         return copied
 
 
-@asynccontextmanager
-async def open_naming(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
+async def find_and_name(location: str, expected: Expected) -> Store:
     """Give a new store its identity in a second step; another handle may do the same meanwhile."""
-    store = find(settings.location, expected)
+    store = await find(location, expected)
     if "named" not in store.extra:
         await pause()
         store.identity = uuid4().hex
         store.extra["named"] = True
-    repository = Correct(store)
-    try:
-        yield repository
-    finally:
-        repository.close()
+    return store
 
 
 # In no other, those that open a new store at once differ in its identity.
-SABOTEURS["NamesItsStoreTwice"] = "store-identity", replace(backend(Correct), open=open_naming)
+SABOTEURS["NamesItsStoreTwice"] = "store-identity", backend(Correct, find=find_and_name)
 
 
 @breaks("store-identity")
