@@ -56,12 +56,7 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class Wrapped(Forwarding):
-    """Passes each call on to another repository. Subclasses change when.
-
-    opening -- how many seconds it takes to open one
-    """
-
-    opening: float = 0
+    """Passes each call on to another repository. Subclasses change when."""
 
     def __init__(self, inner: Repository, random: Random) -> None:
         self.inner = inner
@@ -281,7 +276,6 @@ def wrapped(inner: Backend, wrapper: type[Wrapped], seed: int) -> Backend:
 
     @asynccontextmanager
     async def open_(settings: Any, expected: Expected) -> AsyncIterator[Wrapped]:
-        await asyncio.sleep(wrapper.opening)
         async with inner.open(settings, expected) as repository:
             yield wrapper(repository, random)
 
