@@ -163,6 +163,8 @@ class StaysOpenWhenCancelled(Correct):
             super().close()
 
 
+# No other that is not shared shows whether something is called before it is closed.
+@breaks("closed", shared=False)
 class ClosesOnlyWhatItHasUsed(Correct):
     """The first call connects, and what has not connected is not closed."""
 
@@ -175,13 +177,8 @@ class ClosesOnlyWhatItHasUsed(Correct):
             super().close()
 
 
-# No other that is not shared shows whether something is called before it is closed.
-SABOTEURS["ClosesOnlyWhatItHasUsed"] = (
-    "closed",
-    replace(backend(ClosesOnlyWhatItHasUsed), shared=False),
-)
-
-
+# It is not durable: what is in flight at the end was tried only with those that are.
+@breaks("closed", durable=False, snapshots=False)
 class HangsOrdersWhenClosed(Correct):
     """An order that is in flight waits for a reply that does not come any more."""
 
@@ -191,13 +188,6 @@ class HangsOrdersWhenClosed(Correct):
         if not self.open:
             await asyncio.Event().wait()
         return await super().place_order(pet_id, at, token)
-
-
-# It is not durable: what is in flight at the end was tried only with those that are.
-SABOTEURS["HangsOrdersWhenClosed"] = (
-    "closed",
-    replace(backend(HangsOrdersWhenClosed), durable=False, snapshots=False),
-)
 
 
 @asynccontextmanager

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from petstore_conformance.harness.forwarding import Forwarding
 
-from conformance.tests.correct import Correct, Token, backend
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
+from conformance.tests.correct import Correct, Token
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
     ConflictError,
@@ -292,13 +292,11 @@ class CancelsInTwoTransactions(InTwoTransactions):
     method, between, after = "update_order", PetStatus.PENDING, PetStatus.AVAILABLE
 
 
+# A shared one is caught by `shared-orders`, too.
+@breaks("sold-once", shared=False)
 class LocksTokensApart(LocksOnlyItsOwnRepository):
     """Orders with a token wait for each other, and so do those without."""
 
     def lock_of(self, token: Token) -> asyncio.Lock:
         lock: asyncio.Lock = self.kept.setdefault(token is None, asyncio.Lock())
         return lock
-
-
-# A shared one is caught by `shared-orders`, too.
-SABOTEURS["LocksTokensApart"] = "sold-once", replace(backend(LocksTokensApart), shared=False)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from conformance.tests.correct import Correct, backend
 from petstore.contract import Backend
 
@@ -20,11 +22,11 @@ SABOTEURS = Registry()
 AnyCorrect = TypeVar("AnyCorrect", bound=type[Correct])
 
 
-def breaks(clause: str) -> Callable[[AnyCorrect], AnyCorrect]:
-    """Register a saboteur, with the clause that it breaks."""
+def breaks(clause: str, **promises: bool) -> Callable[[AnyCorrect], AnyCorrect]:
+    """Register a saboteur, with the clause that it breaks, and what it promises if not all."""
 
     def register(saboteur: AnyCorrect) -> AnyCorrect:
-        SABOTEURS[saboteur.__name__] = clause, backend(saboteur)
+        SABOTEURS[saboteur.__name__] = clause, replace(backend(saboteur), **promises)
         return saboteur
 
     return register
