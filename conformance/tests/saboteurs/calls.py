@@ -8,7 +8,7 @@ from random import uniform
 from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, Item, Token
-from conformance.tests.saboteurs.registry import breaks, pause
+from conformance.tests.saboteurs.registry import Caching, breaks, pause
 from petstore.contract import (
     MAX_ID,
     NewPet,
@@ -17,7 +17,6 @@ from petstore.contract import (
     OrderQuery,
     OrderStatus,
     Pet,
-    PetStatus,
     Receipt,
     RefusedError,
     UnavailableError,
@@ -226,7 +225,7 @@ class WaitsBrieflyForTheLock(Correct):
 
 
 @breaks("read-after-write")
-class FillsItsCacheTooLate(Correct):
+class FillsItsCacheTooLate(Caching):
     """A write empties the cache while a read is in flight, which then fills it."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -241,10 +240,6 @@ class FillsItsCacheTooLate(Correct):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         await asyncio.sleep(0)
         return await super().update_order(order_id, status)
-
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        self.kept.pop(pet_id, None)
 
 
 @breaks("read-after-write")

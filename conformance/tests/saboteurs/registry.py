@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, backend
-from petstore.contract import Backend
+from petstore.contract import Backend, Order, Pet, PetStatus
 
 
 class Registry(dict[str, tuple[str, Backend]]):
@@ -36,3 +36,19 @@ async def pause() -> None:
     """Wait as for a query: in turns of the event loop, so that a busy machine changes nothing."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+class Caching(Correct):
+    """Empties its cache, `kept`, with each of its own writes. A saboteur fills it."""
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.kept.clear()
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.kept.clear()
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.kept.clear()

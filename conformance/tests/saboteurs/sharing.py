@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from conformance.tests.correct import STORES, Correct, Store, Token, backend, find
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
+from conformance.tests.saboteurs.registry import SABOTEURS, Caching, breaks, pause
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -27,36 +27,24 @@ from petstore.contract import (
 
 
 @breaks("shared-reads")
-class CachesAbsence(Correct):
+class CachesAbsence(Caching):
     """What was not found once is not looked for again."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        pet = None if pet_id in self.noted else await super().get_pet(pet_id)
-        if pet is None:
-            self.noted.add(pet_id)
-        return pet
-
-    def put(self, pet: Pet) -> None:
-        super().put(pet)
-        self.noted.discard(pet.id)
+        if pet_id not in self.kept and (pet := await super().get_pet(pet_id)):
+            return pet
+        self.kept[pet_id] = None
+        return None
 
 
 @breaks("shared-reads")
-class CachesPages(Correct):
+class CachesPages(Caching):
     """Only its own writes empty its cache of pages."""
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         if query not in self.kept:
             self.kept[query] = await super().list_orders(query)
         return list(self.kept[query])
-
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        self.kept.clear()
-
-    def add(self, item: Pet | Order) -> None:
-        super().add(item)
-        self.kept.clear()
 
 
 @breaks("shared-orders")
@@ -284,7 +272,7 @@ SABOTEURS["SetsTheCounterAMomentLater"] = "shared-ids", backend(Correct, find=fi
 
 
 @breaks("shared-reads")
-class HearsOfChangesLater(Correct):
+class HearsOfChangesLater(Caching):
     """Its cache of pets hears of another handle's changes while it reads a page."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -297,11 +285,3 @@ class HearsOfChangesLater(Correct):
         await pause()
         self.kept.clear()
         return await super().list_pets(query)
-
-    def put(self, pet: Pet) -> None:
-        super().put(pet)
-        self.kept.clear()
-
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        self.kept.clear()
