@@ -51,19 +51,6 @@ class JoinsEqualReads(Correct):
         await asyncio.sleep(uniform(0.001, 0.002))  # noqa: S311 - a delay
 
 
-@breaks("sold-once")
-class UpdatesAfterAPause(Correct):
-    """Completes an order that was cancelled meanwhile."""
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        order = self.data.orders.get(order_id)
-        if order and order.status is not status:
-            self.check_placed(order)
-            await asyncio.sleep(0)
-            self.data.orders[order_id] = order
-        return await super().update_order(order_id, status)
-
-
 @breaks("token-reused")
 class JoinsWritesWithOneToken(Correct):
     """A write gets the receipt of one in flight that has its token, whatever that stores."""

@@ -38,14 +38,6 @@ def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
 
 
 @breaks("durable-pets")
-class LosesItsBuffer(Correct):
-    def close(self) -> None:
-        super().close()
-        for pet_id in sorted(self.data.pets)[-3:]:
-            del self.data.pets[pet_id]
-
-
-@breaks("durable-pets")
 class ReopensWithoutItsIndex(Correct):
     """The kit must not take its `KeyError` for the exception that it raises itself."""
 

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import ALL, Correct, Item, Store, Token, backend
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
+from conformance.tests.correct import ALL, Correct, Item, Store, Token
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -81,7 +81,7 @@ class ReplacesDifferentItems(Correct):
         self.add(item)
 
 
-@breaks("restore-other")
+@breaks("restore-order")
 class RestoresItemsTogether(Correct):
     """Of long lists, ten items are stored at once; a refusal is raised while others still are."""
 
@@ -96,10 +96,6 @@ class RestoresItemsTogether(Correct):
         size = 10 if len(items) > 100 else 1
         for begin in range(0, len(items), size):
             await asyncio.gather(*(insert(item) for item in items[begin : begin + size]))
-
-
-# In the other saboteur of this clause that restores items before the refused one, they are undone.
-SABOTEURS["RestoresOrdersTogether"] = "restore-order", backend(RestoresItemsTogether)
 
 
 @breaks("restore-next")

@@ -14,7 +14,6 @@ from petstore.contract import (
     Expected,
     NewPet,
     Order,
-    OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
@@ -35,16 +34,6 @@ class CachesAbsence(Caching):
             return pet
         self.kept[pet_id] = None
         return None
-
-
-@breaks("shared-reads")
-class CachesPages(Caching):
-    """Only its own writes empty its cache of pages."""
-
-    async def list_orders(self, query: OrderQuery) -> list[Order]:
-        if query not in self.kept:
-            self.kept[query] = await super().list_orders(query)
-        return list(self.kept[query])
 
 
 @breaks("shared-orders")

@@ -72,15 +72,6 @@ class ReplaysANewId(Correct):
 
 
 @breaks("token-reused")
-class IgnoresTheFingerprint(Correct):
-    def find(self, token: Token) -> Receipt | None:
-        if token and token.value in self.data.records:
-            fingerprint = self.data.records[token.value].fingerprint
-            return super().find(replace(token, fingerprint=fingerprint))
-        return super().find(token)
-
-
-@breaks("token-reused")
 class ComparesHalfOfTheFingerprint(Correct):
     def find(self, token: Token) -> Receipt | None:
         if token and token.value in self.data.records:
@@ -132,17 +123,6 @@ class RecordsBeforeTheEffect(Correct):
         return Receipt(pet_id)
 
 
-@breaks("token-atomic")
-class RecordsAfterTheEffect(Correct):
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        if receipt := self.find(token):
-            return receipt
-        receipt = await super().create_pet(new)
-        await asyncio.sleep(0)
-        self.record(token, receipt.id)
-        return receipt
-
-
 @breaks("token-refused")
 class RecordsRefusals(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -153,12 +133,6 @@ class RecordsRefusals(Correct):
         except (NotFoundError, ConflictError):
             self.record(token, 1)
             raise
-
-
-@breaks("token-expired")
-class NeverExpires(Correct):
-    def find(self, token: Token) -> Receipt | None:
-        return super().find(token and replace(token, now=0))
 
 
 @breaks("token-expired")
