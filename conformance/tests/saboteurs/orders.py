@@ -73,18 +73,6 @@ class ReservesInTwoSteps(Correct):
         return await super().place_order(pet_id, at, token)
 
 
-@breaks("order-reserves")
-class FilteredListLagsBehind(Correct):
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        self.stale = pet_id, status
-
-    def matching(self, query: PetQuery) -> list[Pet]:
-        found = super().matching(query)
-        pet_id, latest = getattr(self, "stale", (0, None))
-        return [pet for pet in found if not (query.status is latest and pet.id == pet_id)]
-
-
 @breaks("order-id")
 class CountsPlacedOrdersForTheNextId(Correct):
     def next_order_id(self) -> int:
@@ -164,14 +152,6 @@ class AcceptsAbsentOrders(Correct):
         if order_id not in self.data.orders:
             return Order(order_id, 1, status, datetime.now(UTC))
         return await super().update_order(order_id, status)
-
-
-@breaks("durable-orders")
-class ReopensOrdersAsPlaced(Correct):
-    def close(self) -> None:
-        super().close()
-        orders = self.data.orders
-        orders |= {id_: replace(o, status=OrderStatus.PLACED) for id_, o in orders.items()}
 
 
 @breaks("orders-page")

@@ -26,28 +26,11 @@ from petstore.contract import (
 
 
 @breaks("restore-exact")
-class AssignsNewIds(Correct):
-    def add(self, item: Pet | Order) -> None:
-        super().add(replace(item, id=self.next_id()))
-
-
-@breaks("restore-exact")
 class RestoresTimesInSeconds(Correct):
     def add(self, item: Pet | Order) -> None:
         if isinstance(item, Order):
             item = replace(item, placed_at=item.placed_at.replace(microsecond=0))
         super().add(item)
-
-
-@breaks("restore-exact")
-class FilteredListsLackRestoredPets(Correct):
-    def add(self, item: Pet | Order) -> None:
-        super().add(item)
-        self.noted.add(item.id)
-
-    def matching(self, query: PetQuery) -> list[Pet]:
-        found = super().matching(query)
-        return [pet for pet in found if query.status is None or pet.id not in self.noted]
 
 
 @breaks("restore-exact")
@@ -57,8 +40,16 @@ class NeedsAnItem(Correct):
 
 
 @breaks("restore-exact")
-class IndexesStatusesAfterwards(FilteredListsLackRestoredPets):
+class IndexesStatusesAfterwards(Correct):
     """The index of a restored item is filled once all items are stored."""
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.noted.add(item.id)
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
+        return [pet for pet in found if query.status is None or pet.id not in self.noted]
 
     async def restore(self, items: Sequence[Item]) -> None:
         try:
@@ -99,17 +90,6 @@ class RestoresItemsTogether(Correct):
 
 
 @breaks("restore-next")
-class DoesNotRaiseItsCounter(Correct):
-    def raise_counter(self, item: Pet | Order) -> None:
-        pass
-
-    def next_id(self) -> int:
-        while super().next_id() in self.data.pets | self.data.orders:
-            pass
-        return self.data.last_id
-
-
-@breaks("restore-next")
 class AssignsIdsAboveTheMaximum(Correct):
     def next_id(self) -> int:
         self.data.last_id += 1
@@ -123,12 +103,6 @@ class IsUnavailableWithoutAnId(Correct):
             return super().next_id()
         except StorageError:
             raise UnavailableError("full") from None
-
-
-@breaks("restore-sizes")
-class RestoresAtMost1000(Correct):
-    async def restore(self, items: Sequence[Item]) -> None:
-        await super().restore(items[:1000])
 
 
 @breaks("restore-sizes")
@@ -296,24 +270,6 @@ class RestoresChunksTogether(Correct):
         chunks = [items[begin : min(begin + 1000, end)] for begin in range(0, end, 1000)]
         await asyncio.gather(*(Correct.restore(self, chunk) for chunk in chunks))
         await super().restore(items[end:])
-
-
-@breaks("restore-order")
-class UndoesItemsBeforeAnOrderWithoutItsPet(Correct):
-    async def restore(self, items: Sequence[Item]) -> None:
-        pets = dict(self.data.pets)
-        try:
-            await super().restore(items)
-        except NotFoundError:
-            self.data.pets = pets
-            raise
-
-
-@breaks("restore-order")
-class RestoresOrdersOfAbsentPets(Correct):
-    def check_pet(self, order: Order) -> None:
-        if order.pet_id in self.data.pets:
-            super().check_pet(order)
 
 
 @breaks("restore-order")
