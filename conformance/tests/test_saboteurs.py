@@ -41,8 +41,7 @@ IN_PROCESSES = clauses(ProcessClauses)
 """The clauses for which a store must outlive its process."""
 
 DEAR = {
-    *("CachesPets", "DropsWhatMatchesNoMore", "GoesThroughAll", "LoadsDigestsOfLongNames"),
-    *("LooksForAllIdsAtOnce", "RestoresAThousandRecords", "SendsAllValuesAtOnce"),
+    *("CachesPets", "DropsWhatMatchesNoMore", "LoadsDigestsOfLongNames", "LooksForAllIdsAtOnce"),
     "NumbersItsScratchLocations",
     "SavesRecordsLast",
     "ShowsWhatItSavesLater",
