@@ -344,19 +344,6 @@ class SavesRecordsLast(Filed):
         super().save()
 
 
-class SavesOrdersLast(Filed):
-    """A write is three flushes: pets, records and orders."""
-
-    def save(self) -> None:
-        before = self.read()
-        pets, records = copy(before), copy(before)
-        pets.pets = records.pets = self.data.pets
-        records.records = self.data.records
-        self.write(pets)
-        self.write(records)
-        super().save()
-
-
 class UpdatesInTwoCommits(Filed):
     """An update commits its order, and then its pet; a commit is four lines of a log before it."""
 

@@ -83,15 +83,6 @@ class IgnoresCancellation(Correct):
 
 
 @breaks("after-cancellation")
-class KeepsItsLock(Correct):
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        await self.lock.acquire()
-        receipt = await super().create_pet(new, token)
-        self.lock.release()
-        return receipt
-
-
-@breaks("after-cancellation")
 class HandsAResponseToTheNextCaller(Correct):
     """The response to a cancelled call stays in the connection, unread."""
 

@@ -180,15 +180,6 @@ class AcknowledgesTooEarly(Correct):
 
 
 @breaks("page-overlap")
-class ReadsByOffset(Correct):
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.require_open()
-        found = self.matching(query)[: min(3, query.count)]
-        await asyncio.sleep(0)
-        return [*found, *self.matching(query)[len(found) : query.count]]
-
-
-@breaks("page-overlap")
 class SelectsThenReads(Correct):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()

@@ -28,8 +28,7 @@ async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSetting
 
 for kind in (
     *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite),
-    *(filed.SavesRecordsLast, filed.SavesOrdersLast, filed.TakesUtcForLocalTime),
-    filed.ShowsWhatItSavesLater,
+    *(filed.SavesRecordsLast, filed.TakesUtcForLocalTime, filed.ShowsWhatItSavesLater),
     filed.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)

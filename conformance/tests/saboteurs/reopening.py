@@ -21,8 +21,6 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     RefusedError,
-    StorageError,
-    TokenPage,
     UnavailableError,
 )
 
@@ -160,28 +158,6 @@ class LoadsStatusesAsText(Correct):
             store.orders[order.id] = replace(order, status=str(order.status))
 
 
-@breaks("durable-ids")
-class RepeatsCancelledCreates(Correct):
-    """Makes what it finds in its log of calls again, also the cancelled ones."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.log: list[NewPet] = store.extra.setdefault("log", [])
-        while self.log:
-            new = self.log.pop()
-            self.put(Pet(self.next_id(), new.name, new.category_id, new.status))
-
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.log.append(new)
-        try:
-            receipt = await super().create_pet(new, token)
-        except StorageError:
-            self.log.remove(new)
-            raise
-        self.log.remove(new)
-        return receipt
-
-
 @breaks("durable-pets")
 class LimitsBeforeItMerges(Correct):
     """A page takes as many pets as it needs from the old data; some have changed since."""
@@ -259,19 +235,6 @@ class LeavesCancelledOrdersUncommitted(Correct):
         super().close()
         for order_id in self.noted:
             self.set_status(self.data.orders.pop(order_id).pet_id, PetStatus.AVAILABLE)
-
-
-@breaks("durable-orders")
-class ListsOnlyNewRecords(Correct):
-    """Records of the time before it was opened are replayed, but in no page."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.old = set(store.records)
-
-    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        page = await super().list_tokens(cursor, count, now)
-        return replace(page, records=[r for r in page.records if r.value not in self.old])
 
 
 @breaks("durable-ids")

@@ -37,15 +37,6 @@ identifying("IdentifiesItsServer", lambda _: "server 1")
 identifying("IdentifiesItsFile", lambda store: f"/var/lib/petstore/{store.identity * 3}")
 
 
-@breaks("store-identity")
-class CountsItsWrites(Correct):
-    """The identity is a digest of what is stored."""
-
-    async def check(self) -> None:
-        await super().check()
-        self.store = f"{self.store[:32]}-{len(self.data.orders)}"
-
-
 @breaks("store-gone")
 class LooksNowAndThen(Correct):
     """It has looked a moment ago, and that is enough for now."""
