@@ -77,11 +77,10 @@ def on_hosts(replicas: int, directory: Path, run: Run) -> Outcomes:
         hosts = ",".join(f"{server.host}:{server.port}" for server in group.sentinels)
         settings = RedisSettings(f"redis+sentinel://{hosts}/{SERVICE}", wait_replicas=replicas)
         set_up = replicated(group, settings, lossless=replicas == len(HOSTS) - 1)
-        faults = (*(s for s in set_up.faults if s != "stall-server"), "cut-off")
         set_up = msgspec.structs.replace(
             set_up,
-            faults=faults,
             cut_off=partial(cut_master_off, group),
+            stalled=None,
             kill=None,
             start=None,
             timeout_seconds=30,

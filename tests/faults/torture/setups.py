@@ -23,7 +23,6 @@ from tests.faults.torture.runs import Outcomes, Run, SetUp
 from tests.faults.torture.stage import SHORT, Topology, rounds
 from tests.support.failovers import Failovers, master_of
 
-WORKERS: Final = ("kill-workers", "stall-worker")
 PARTITIONS: Final = 8
 TIMEOUT_SECONDS: Final = 1
 
@@ -48,7 +47,6 @@ def sqlite(directory: Path, run: Run) -> Outcomes:
         name="sqlite",
         backend=petstore_sqlite.backend,
         settings=settings,
-        faults=WORKERS,
         empty=empty,
     )
     yield from rounds(set_up, run, directory)
@@ -61,7 +59,6 @@ def one_redis(directory: Path, run: Run) -> Outcomes:
             name="redis",
             backend=petstore_redis.backend,
             settings=RedisSettings(url_of(server)),
-            faults=(*WORKERS, "stall-server"),
             kill=server.kill,
             start=server.start,
             empty=lambda: server.call("FLUSHALL"),
@@ -93,7 +90,6 @@ def replicated(
         name="redis",
         backend=petstore_redis.backend,
         settings=settings,
-        faults=(*WORKERS, "stall-server"),
         kill=failovers.kill,
         start=failovers.start,
         stalled=stalled,
@@ -124,7 +120,6 @@ def one_postgres(directory: Path, run: Run) -> Outcomes:
             name="postgres",
             backend=petstore_postgres.backend,
             settings=PostgresSettings(url, timeout_seconds=TIMEOUT_SECONDS),
-            faults=(*WORKERS, "stall-server"),
             kill=server.kill,
             start=server.start,
             empty=partial(postgres_servers.until, lambda: dropped(server)),
@@ -165,7 +160,6 @@ def with_a_standby(directory: Path, run: Run) -> Outcomes:
             name="postgres",
             backend=petstore_postgres.backend,
             settings=PostgresSettings(standbys.url_of(*servers), timeout_seconds=TIMEOUT_SECONDS),
-            faults=(*WORKERS, "stall-server"),
             kill=kill,
             start=start,
             stalled=lambda _: [pair[1]],

@@ -60,10 +60,10 @@ class Topology(Struct, frozen=True, kw_only=True):
     """A backend on its servers, what may happen to them, and what lasts then.
 
     name -- that of the entry point
-    faults -- the names of methods of `TortureStage` that are possible
+    faults -- of the methods of `TortureStage`, those that are possible for its services
     kill, start -- kill a server, and start it again: the fault server-kill
     empty -- removes the store from the server: the fault server-empty
-    stalled -- returns servers that may be suspended together
+    stalled -- returns servers that may be suspended together: the fault stall-server
     stall_seconds -- the bounds of how long
     cut_off -- cuts a server off from the others, and ends that: the fault cut-off
     masters -- returns who is master: if that changes, only what was acknowledged must last
@@ -74,11 +74,11 @@ class Topology(Struct, frozen=True, kw_only=True):
     name: str
     backend: Backend
     settings: Any
-    faults: Sequence[str] = ()
+    faults: Sequence[str] = ("kill-workers", "stall-worker")
     kill: Callable[[], object] | None = None
     start: Callable[[], object] | None = None
     empty: Callable[[], object] | None = None
-    stalled: Callable[[Random], Sequence[Suspendable]] = lambda _: ()
+    stalled: Callable[[Random], Sequence[Suspendable]] | None = None
     stall_seconds: tuple[float, float] = SHORT
     cut_off: Callable[[Random], object] | None = None
     masters: Callable[[], list[str]] = list
@@ -102,6 +102,8 @@ def rounds(set_up: Topology, run: Run, directory: Path, proxy: Proxy | None = No
         server_empty=set_up.empty,
     )
     more = [*set_up.faults, *(CLOCK_FAULTS if clock.works else ())]
+    servers = {"stall-server": set_up.stalled, "cut-off": set_up.cut_off}
+    more += [name for name, act in servers.items() if act is not None]
     stage = partial(TortureStage, set_up=set_up, clock=clock)
     return Rounds(subject, options, proxy, stage=stage, more=more, end=run.end)
 
@@ -171,9 +173,11 @@ class TortureStage(Stage):
 
     async def stall_server(self) -> None:
         """Suspend servers for a moment."""
+        stalled = self.set_up.stalled
+        assert stalled is not None
 
         def stall() -> None:
-            servers = self.set_up.stalled(self.random)
+            servers = stalled(self.random)
             for server in servers:
                 server.freeze()
             time.sleep(self.random.uniform(*self.set_up.stall_seconds))
