@@ -83,21 +83,6 @@ class IgnoresCancellation(Correct):
 
 
 @breaks("after-cancellation")
-class HandsAResponseToTheNextCaller(Correct):
-    """The response to a cancelled call stays in the connection, unread."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.responses = asyncio.Queue[Pet | None]()
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        async with self.lock:
-            pet = await super().get_pet(pet_id)
-            asyncio.get_running_loop().call_soon(self.responses.put_nowait, pet)
-            return await self.responses.get()
-
-
-@breaks("after-cancellation")
 class HandsAnOrderToTheNextCaller(Correct):
     """The reply to a cancelled read of an order is returned to the next one, until a restore."""
 
