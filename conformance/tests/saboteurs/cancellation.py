@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     NewPet,
@@ -159,8 +159,7 @@ class ReleasesTheLockOfAnother(Correct):
         try:
             await self.lock.acquire()
             receipt = self.find(token)
-            for _ in range(9):
-                await asyncio.sleep(0)
+            await pause()
             if receipt is None:
                 receipt = await super().create_pet(new)
                 self.record(token, receipt.id)
@@ -193,15 +192,12 @@ class RaisesItsCounterUnlessCancelled(Correct):
 class LeaksReaderSlots(Correct):
     """A cancelled reader keeps its slot; there are 126 of them."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.slots = asyncio.Semaphore(126)
-
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        await self.slots.acquire()
+        slots: asyncio.Semaphore = self.kept.setdefault("slots", asyncio.Semaphore(126))
+        await slots.acquire()
         await asyncio.sleep(0)
         orders = await super().list_orders(query)
-        self.slots.release()
+        slots.release()
         return orders
 
 

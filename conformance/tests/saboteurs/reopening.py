@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests.correct import Correct, Item, Store, Token
-from conformance.tests.saboteurs.registry import breaks
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     ConflictError,
     NewPet,
@@ -39,12 +39,8 @@ def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
 class ReopensWithoutItsIndex(Correct):
     """The kit must not take its `KeyError` for the exception that it raises itself."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lost = set(store.pets)
-
     async def get_pet(self, pet_id: int) -> Pet | None:
-        if pet_id in self.lost:
+        if pet_id in self.loaded.pets:
             raise KeyError(pet_id)
         return await super().get_pet(pet_id)
 
@@ -108,13 +104,8 @@ class CountsOnFromLiveOrders(Correct):
 class TakesTheNextFingerprint(Correct):
     """A record that was loaded has none, and gets that of the write that comes next."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.loaded = set(store.records)
-
     def find(self, token: Token) -> Receipt | None:
-        if token and token.value in self.loaded:
-            self.loaded.remove(token.value)
+        if token and self.loaded.records.pop(token.value, None):
             recorded = self.data.records[token.value]
             self.data.records[token.value] = replace(recorded, fingerprint=token.fingerprint)
         return super().find(token)
@@ -124,14 +115,10 @@ class TakesTheNextFingerprint(Correct):
 class RollsBackWhenCancelled(Correct):
     """Cancelling the block undoes everything since it was opened."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.before = dict(store.pets)
-
     def close(self) -> None:
         super().close()
         if isinstance(sys.exc_info()[1], asyncio.CancelledError):
-            self.data.pets = self.before
+            self.data.pets = self.loaded.pets
 
 
 @breaks("durable-pets")
@@ -162,14 +149,11 @@ class LoadsStatusesAsText(Correct):
 class LimitsBeforeItMerges(Correct):
     """A page takes as many pets as it needs from the old data; some have changed since."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.old = dict(store.pets)
-
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()
-        old = matching([*self.old.values()], query)[: query.count]
-        new = [pet for pet in self.matching(query) if self.old.get(pet.id) is not pet]
+        loaded = self.loaded.pets
+        old = matching([*loaded.values()], query)[: query.count]
+        new = [pet for pet in self.matching(query) if loaded.get(pet.id) is not pet]
         merged = {pet.id: pet for pet in (*old, *new)}
         found = [self.data.pets[id_] for id_ in sorted(merged)]
         return [pet for pet in found if query.status in (None, pet.status)][: query.count]
@@ -189,8 +173,7 @@ class WritesAfterItWasClosed(Correct):
             return receipt
         pet_id = self.next_id()
         self.record(token, pet_id)
-        for _ in range(8):
-            await asyncio.sleep(0)
+        await pause()
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
         return Receipt(pet_id)
 
@@ -267,12 +250,8 @@ class RepeatsWhatItWasWriting(Correct):
 class LoadsDigestsOfLongNames(Correct):
     """A long name of the time before it was opened is compared with its digest, and differs."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.long = {pet.id for pet in store.pets.values() if len(pet.name) > 2**16}
-
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
-        if isinstance(item, Pet) and item.id in self.long:
+        if isinstance(item, Pet) and len(item.name) > 2**16 and item.id in self.loaded.pets:
             raise ConflictError("a different name has this id")
         super().check_same(item, stored)
 

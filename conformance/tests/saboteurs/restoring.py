@@ -232,17 +232,13 @@ class ResumesARestore(Correct):
 class RemembersAnOffset(Correct):
     """The end of a page is remembered as an offset, for the page after it."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.offsets = {0: 0}
-
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()
-        if query.status is not None or query.after not in self.offsets:
+        begin = {0: 0, **self.kept}.get(query.after)
+        if query.status is not None or begin is None:
             return await super().list_pets(query)
-        begin = self.offsets[query.after]
         page = self.matching(ALL)[begin : begin + query.count]
-        self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
+        self.kept = {pet.id: begin + len(page) for pet in page[-1:]}
         return page
 
 

@@ -88,10 +88,6 @@ class LocksTokensOfItsOwnCreates(Correct):
 class ListsOnlyItsOwnRecords(Correct):
     """Records that another handle has stored since this one was opened are in no page."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.noted = set(store.records)
-
     def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         self.noted.add(token and token.value)
@@ -102,7 +98,8 @@ class ListsOnlyItsOwnRecords(Correct):
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         page = await super().list_tokens(cursor, count, now)
-        return replace(page, records=[r for r in page.records if r.value in self.noted])
+        own = self.noted | self.loaded.records.keys()
+        return replace(page, records=[r for r in page.records if r.value in own])
 
 
 @breaks("shared-orders")

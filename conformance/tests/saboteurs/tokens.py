@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Store, Token
+from conformance.tests.correct import Correct, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     ConflictError,
@@ -241,8 +241,7 @@ class TakesBackCancelledOrders(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         receipt = await super().place_order(pet_id, at, token)
         try:
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await pause()
         except asyncio.CancelledError:
             if not receipt.replayed:
                 del self.data.orders[receipt.id]
@@ -264,18 +263,15 @@ class DropsTokensGivenByName(Correct):
 class HasOneClockForABatch(Correct):
     """Writes that overlap have the clock of the first of them."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.clocks: list[int] = []
-
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if token is None:
             return await super().create_pet(new)
-        self.clocks.append(token.now)
+        clocks: list[int] = self.kept.setdefault("clocks", [])
+        clocks.append(token.now)
         try:
-            return await super().create_pet(new, replace(token, now=self.clocks[0]))
+            return await super().create_pet(new, replace(token, now=clocks[0]))
         finally:
-            self.clocks.pop()
+            clocks.pop()
 
 
 @breaks("token-expired")
