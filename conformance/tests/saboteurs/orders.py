@@ -24,19 +24,11 @@ from petstore.contract import (
 )
 
 
-def ignoring(clause: str, name: str, ignored: PetStatus) -> None:
-    """Register a saboteur that gives no pet this status when its order changes."""
-
-    def set_status(self: Correct, pet_id: int, status: PetStatus) -> None:
-        if status is not ignored:
-            Correct.set_status(self, pet_id, status)
-
-    breaks(clause)(type(name, (Correct,), {"set_status": set_status}))
-
-
-ignoring("order-reserves", "LeavesThePetAvailable", PetStatus.PENDING)
-ignoring("order-completed", "CompletesWithoutSelling", PetStatus.SOLD)
-ignoring("order-cancelled", "CancelsWithoutReleasingThePet", PetStatus.AVAILABLE)
+@breaks("order-reserves")
+class LeavesThePetAvailable(Correct):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.PENDING:
+            super().set_status(pet_id, status)
 
 
 @breaks("sold-once")

@@ -17,7 +17,6 @@ from petstore.contract import (
     Pet,
     PetQuery,
     UnavailableError,
-    WrongStoreError,
 )
 
 
@@ -99,17 +98,6 @@ class SellsWhatItRemembers(Correct):
     async def get_pet(self, pet_id: int) -> Pet | None:
         pet = self.data.pets.get(pet_id) if self.open else None
         return pet or await super().get_pet(pet_id)
-
-
-async def find_or_make(location: str, expected: Expected) -> Store:
-    """Look at the identity of a store only if there is one."""
-    store = STORES.get(location)
-    if store and expected.store not in (None, store.identity):
-        raise WrongStoreError("another store")
-    return await find(location, replace(expected, store=None))
-
-
-SABOTEURS["MakesWhatWasExpected"] = "store-expected", backend(Correct, find=find_or_make)
 
 
 async def find_by_prefix(location: str, expected: Expected) -> Store:
