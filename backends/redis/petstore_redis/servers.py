@@ -44,12 +44,11 @@ def check_role(target: Target, name: str, info: dict[str, str]) -> None:
 
 
 def check_settings(name: str, info: dict[str, str]) -> None:
-    """Refuse a server that is too old or evicts keys, with `UnusableError`.
+    """Refuse a server that is too old or evicts keys, with `UnusableError`, or that still loads.
 
-    It need not say either: some managed servers show few fields. Raises `UnavailableError` while it
-    loads its data: until then it says that it has no AOF.
+    It need not say either: some managed servers show few fields.
     """
-    if info.get("loading", "0") != "0":
+    if info.get("loading", "0") != "0":  # until then, it says that it has no AOF
         raise UnavailableError(f"{name}: LOADING its data")
     version = info.get("redis_version")
     if version and [int(part) for part in version.split(".")[:2]] < [6, 2]:
