@@ -7,16 +7,13 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from petstore_conformance.commands import main
 from petstore_conformance.templates import generator
 from petstore_conformance.templates.file.engine import Engine
-from petstore_conformance.templates.file.thread import EngineThread
 
 from petstore.contract import CONTRACT, Expected, UnavailableError, WrongStoreError
 from tests.support.installed import KIT, conformance, judged, register
@@ -157,38 +154,34 @@ def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
 
 def test_no_call_succeeds_once_a_file_has_had_another_store(tmp_path: Path) -> None:
     """The file template went on if the file had been overwritten, not replaced."""
-    with closing(Engine(str(tmp_path / "pets.db"), 1, Expected())) as engine:
-        engine.commit([lambda opened: opened.execute("UPDATE store SET identity = 'another'")])
-        with pytest.raises(WrongStoreError):
-            engine.commit([str])
-        engine.store = "another"
-        with pytest.raises(WrongStoreError):
-            engine.commit([str])
 
-
-class HeldUp:
-    """An engine that waits to be released."""
-
-    def __init__(self) -> None:
-        self.released = threading.Event()
-
-    def commit(self, steps: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        self.released.wait()
-        return [TimeoutError("the engine's own") for _ in steps]
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_call_that_takes_too_long_is_unavailable_and_a_time_limit_of_the_engine_stays() -> None:
     async def run() -> None:
-        engine: Any = HeldUp()
-        async with EngineThread(engine, 0.01) as thread:
+        async with aclosing(Engine(str(tmp_path / "pets.db"), 60, Expected())) as engine:
+            await engine.run(lambda: engine.execute("UPDATE store SET identity = 'another'"))
+            with pytest.raises(WrongStoreError):
+                await engine.run(str)
+            engine.store = "another"
+            with pytest.raises(WrongStoreError):
+                await engine.run(str)
+
+    asyncio.run(run())
+
+
+def test_a_call_that_takes_too_long_is_unavailable_and_a_time_limit_of_the_engine_stays(
+    tmp_path: Path,
+) -> None:
+    path, released = str(tmp_path / "pets.db"), threading.Event()
+
+    def own_limit() -> None:
+        raise TimeoutError("the engine's own")
+
+    async def run() -> None:
+        async with aclosing(Engine(path, 0.01, Expected())) as engine:
             with pytest.raises(UnavailableError, match=r"^no result within 0\.01 s$"):
-                await thread.call(str)
-            engine.released.set()
-        async with EngineThread(engine, 60) as thread:
+                await engine.run(released.wait)
+            released.set()
+        async with aclosing(Engine(path, 60, Expected())) as engine:
             with pytest.raises(TimeoutError, match="the engine's own"):
-                await thread.call(str)
+                await engine.run(own_limit)
 
     asyncio.run(run())

@@ -1,7 +1,7 @@
 """Pets and orders in a file, by an engine that blocks: here the standard library's sqlite3."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from petstore.contract import Backend, Expected
 from petstore_conformance.templates.file.engine import Engine
 from petstore_conformance.templates.file.repository import FileTemplateRepository
-from petstore_conformance.templates.file.thread import EngineThread
 
 __all__ = ["FileTemplateRepository", "FileTemplateSettings", "backend"]
 
@@ -36,8 +35,8 @@ async def open_file_template(
     store is not as expected, `UnavailableError` if the file cannot be opened.
     """
     engine = Engine(settings.path, settings.timeout, expected)  # blocks: nothing is served yet
-    async with EngineThread(engine, settings.timeout) as thread:
-        yield FileTemplateRepository(thread, engine.store)
+    async with aclosing(engine):
+        yield FileTemplateRepository(engine)
 
 
 @asynccontextmanager

@@ -1,13 +1,16 @@
-"""The engine: an open SQLite file. Everything here blocks, and is for your engine to replace."""
+"""The engine: an SQLite file, and the one thread that works in it. Yours takes its place."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Final, TypeVar
 
 from petstore.contract import (
+    MAX_ID,
     Access,
     ChangeNeededError,
     Expected,
@@ -15,21 +18,58 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from petstore_conformance.templates.file import steps
+
+SCHEMA_VERSION: Final = 1
+"""Raise it with each change of the schema, and upgrade older files where it is opened."""
+
+_SCHEMA: Final = f"""
+CREATE TABLE store (identity TEXT NOT NULL);
+INSERT INTO store VALUES (lower(hex(randomblob(16))));
+CREATE TABLE pets (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+    name TEXT NOT NULL,
+    category_id INTEGER NOT NULL,
+    status TEXT
+);
+CREATE INDEX pets_by_status ON pets (status, id);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+    pet_id INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    placed_at INTEGER NOT NULL -- in microseconds since 1970
+);
+CREATE INDEX orders_by_status ON orders (status, id);
+CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
+CREATE TABLE tokens (
+    token BLOB PRIMARY KEY,
+    fingerprint BLOB NOT NULL,
+    until INTEGER NOT NULL,
+    id INTEGER NOT NULL
+);
+CREATE INDEX tokens_by_until ON tokens (until);
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+_Result = TypeVar("_Result")
 
 
 class Engine:
-    """An open file, locked for this process.
+    """An open file, which is locked for this process.
 
-    seconds -- how long opening waits for another process that has it open
+    Its one thread runs a transaction after the other, so that each sees all that were before it.
+
+    seconds -- how long a call may take, with all its waiting
     store -- the identity of the store
 
-    Raises `SettingsError`, `WrongStoreError`, `ChangeNeededError` or `UnavailableError`.
+    Opening blocks. Raises `SettingsError`, `WrongStoreError`, `ChangeNeededError` or
+    `UnavailableError`.
     """
 
     def __init__(self, path: str, seconds: float, expected: Expected) -> None:
         self._path = path
-        self._lost = False
+        self._seconds = seconds
+        self._open, self._lost = True, False
+        self._thread = ThreadPoolExecutor(1, "file_template")
         mode = "rwc" if expected.store is None and expected.access is Access.CREATE else "rw"
         if mode == "rw" and not Path(path).exists():
             if expected.store is not None:
@@ -51,67 +91,75 @@ class Engine:
             self._connection.close()
             raise
 
-    def commit(self, work: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
-        """Run steps in one transaction; return a result or an exception for each.
+    def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """Execute a statement; only for what `run` runs."""
+        return self._connection.execute(statement, values)
 
-        A step that raises an error changes nothing, and the others are not affected. Raises
-        `UnavailableError`, or `WrongStoreError` if the file or the store in it is, or was, another.
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Run a function in the thread, as one transaction; return its result.
+
+        Raises what it raises, which rolls it back; `UnavailableError`, also if it takes too long;
+        `WrongStoreError` if the file or the store in it is, or was, another one. A caller that is
+        cancelled, or has waited too long, stops waiting: the function is left out if it has not
+        begun, and takes effect completely if it has.
         """
+        if not self._open:
+            raise UnavailableError("the repository is closed")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                return await loop.run_in_executor(self._thread, self._transact, work)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise UnavailableError(f"no result within {self._seconds:g} s") from error
+
+    async def aclose(self) -> None:
+        """Refuse new calls, wait for those in flight, and close the file, which unlocks it."""
+        self._open = False
+        closing = asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown(wait=False)
+        await asyncio.wait([closing], timeout=self._seconds)  # an engine may hang
+
+    def _transact(self, work: Callable[[], _Result]) -> _Result:
         self._lost = self._lost or _identify(self._path) != self._file
         if not self._lost:
-            with self._translated(), self._transaction("BEGIN IMMEDIATE"):
-                self._lost = steps.read_store(self._connection) != self.store
+            with self._translated(), self._connection:  # which commits, or rolls back
+                self.execute("BEGIN IMMEDIATE")
+                self._lost = self._read_store() != self.store
                 if not self._lost:
-                    return [self._attempt(step) for step in work]
+                    return work()
         raise WrongStoreError(f"{self._path} was deleted, moved or replaced while it was open")
-
-    def close(self) -> None:
-        """Close the file, which unlocks it."""
-        self._connection.close()
-
-    def _attempt(self, step: Callable[[sqlite3.Connection], Any]) -> Any:
-        self._connection.execute("SAVEPOINT step")
-        try:
-            with self._translated():
-                return step(self._connection)
-        except Exception as error:  # noqa: BLE001 - raised in its caller
-            self._connection.execute("ROLLBACK TO step")
-            return error
-        finally:
-            self._connection.execute("RELEASE step")
 
     def _prepare(self, expected: Expected) -> str:
         """Lock the file, create the tables in an empty one, and return the store's identity."""
-        execute = self._connection.execute
-        execute("PRAGMA locking_mode = EXCLUSIVE")
-        execute("PRAGMA synchronous = EXTRA")  # what is acknowledged survives a power cut
-        with self._transaction("BEGIN EXCLUSIVE"):
-            (version,) = execute("PRAGMA user_version").fetchone()
-            (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if version > steps.SCHEMA_VERSION or (tables and not version):
+        self.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.execute("PRAGMA synchronous = EXTRA")  # what is acknowledged survives a power cut
+        with self._connection:
+            self.execute("BEGIN EXCLUSIVE")
+            (version,) = self.execute("PRAGMA user_version").fetchone()
+            (tables,) = self.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if version > SCHEMA_VERSION or (tables and not version):
                 raise SettingsError(
                     f"{self._path} has schema version {version}, or is of another application;"
-                    f" this version of the backend supports {steps.SCHEMA_VERSION}"
+                    f" this version of the backend supports {SCHEMA_VERSION}"
                 )
-            store = steps.read_store(self._connection)
+            store = self._read_store()
             if store is None and expected.store is None:
                 if expected.access is not Access.CREATE:
                     raise ChangeNeededError(f"{self._path} is empty; tables would be created in it")
-                store = steps.create_store(self._connection)
+                for statement in _SCHEMA.split(";\n"):
+                    self.execute(statement)
+                store = self._read_store()
             if store is None or expected.store not in (None, store):
                 raise WrongStoreError(f"{self._path} holds {store}, not {expected.store}")
         return store
 
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        self._connection.execute(begin)
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+    def _read_store(self) -> str | None:
+        """Return the identity of the store, or None if there is none."""
+        if self.execute("PRAGMA user_version").fetchone() == (0,):
+            return None
+        return str(self.execute("SELECT identity FROM store").fetchone()[0])
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -129,7 +177,7 @@ class Engine:
 def _identify(path: str) -> tuple[int, int] | None:
     """Return what identifies the file that a path names, or None if it names none."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - for each commit: twice as fast as with a Path
+        status = os.stat(path)  # noqa: PTH116 - for each call: twice as fast as with a Path
     except OSError:
         return None
     return status.st_dev, status.st_ino
