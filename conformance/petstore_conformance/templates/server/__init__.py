@@ -48,11 +48,8 @@ async def open_server_template(
             store = await _find_or_create(client, settings, expected)
         limits = settings.timeout, settings.requests
         opened = GuardedStore(client, store, *limits, expected.notes)
-        await opened.read()  # it may be an older copy
-        try:
-            yield ServerTemplateRepository(opened)
-        finally:
-            opened.close()
+        await opened.read(only(IDENTITY))  # it may be an older copy
+        yield ServerTemplateRepository(opened)
 
 
 async def _find_or_create(
@@ -67,13 +64,13 @@ async def _find_or_create(
         if expected.access is not Access.CREATE:
             raise ChangeNeededError(f"{where} has no store; it would be created")
         # On the condition that no other process has just created it.
-        await client.request((), {IDENTITY: None}, {IDENTITY: token_hex(16).encode()})
+        await client.request(None, {IDENTITY: None}, {IDENTITY: token_hex(16).encode()})
         store = await _find_store(client)
     return store or ""
 
 
 async def _find_store(client: StandInClient) -> str | None:
-    (found,) = (await client.request([only(IDENTITY)], {}, {})).found
+    found = (await client.request(only(IDENTITY))).found
     return found[0][1].decode() if found else None
 
 

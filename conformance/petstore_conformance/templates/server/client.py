@@ -6,7 +6,8 @@ in order, and requests that are one step and depend on conditions.
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,6 +16,8 @@ CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)
 
 KeyValue = tuple[str, bytes]
 """A key and its value."""
+
+NOTHING: Final[Mapping[str, bytes | None]] = {}
 
 
 class KeyRange(Struct, frozen=True):
@@ -34,12 +37,12 @@ class ServerReply(Struct, frozen=True):
     """What a request returns.
 
     held -- whether all its conditions held; otherwise it has written nothing
-    found -- the items in each of its ranges, in the order of their keys, before it has written
+    found -- the items in its range, in the order of their keys
     revision -- how many writes the server has seen
     """
 
     held: bool
-    found: list[list[KeyValue]]
+    found: list[KeyValue]
     revision: int
 
 
@@ -56,18 +59,18 @@ class StandInClient:
 
     async def request(
         self,
-        ranges: Sequence[KeyRange],
-        conditions: Mapping[str, bytes | None],
-        writes: Mapping[str, bytes | None],
+        keys: KeyRange | None,
+        conditions: Mapping[str, bytes | None] = NOTHING,
+        writes: Mapping[str, bytes | None] = NOTHING,
     ) -> ServerReply:
-        """Read ranges, then write if each key of the conditions has the value there: in one step.
+        """Read a range, then write if each key of the conditions has the value there: in one step.
 
         None is the value of a key that is absent, and removes one that is written.
         """
         await asyncio.sleep(0)  # the request
         with self._server:
             self._server.execute("BEGIN IMMEDIATE")
-            found = [self._find(keys) for keys in ranges]
+            found = self._find(keys) if keys else []
             held = all(
                 dict(self._find(only(key))).get(key) == value for key, value in conditions.items()
             )

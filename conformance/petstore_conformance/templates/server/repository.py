@@ -38,7 +38,11 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.templates.server.client import KeyRange, only
-from petstore_conformance.templates.server.transactions import GuardedStore, Transaction
+from petstore_conformance.templates.server.transactions import (
+    IDENTITY,
+    GuardedStore,
+    Transaction,
+)
 
 _RESTORED_TOGETHER: Final = 40
 """How many items one transaction restores: servers limit the number of its keys."""
@@ -54,8 +58,8 @@ class ServerTemplateRepository(Repository):
         self.store = opened.identity
 
     async def check(self) -> None:
-        """Read the identity and the revision, as each request does."""
-        await self._opened.read()
+        """Read a key: each request compares the identity and the revision."""
+        await self._opened.read(only(IDENTITY))
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Write the pet, the counter, and the record of the token."""
@@ -130,7 +134,7 @@ class ServerTemplateRepository(Repository):
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         """Read a range of records; the cursor is the last key."""
-        (items,) = await self._opened.read(KeyRange(f"{cursor or 'token/'}\0", "token0", count))
+        items = await self._opened.read(KeyRange(f"{cursor or 'token/'}\0", "token0", count))
         records = [json.decode(value, type=TokenRecord) for _, value in items]
         next_ = items[-1][0] if len(items) == count else ""
         return TokenPage([record for record in records if record.until > now], next_)
@@ -153,14 +157,13 @@ class ServerTemplateRepository(Repository):
                 raise refusal
 
     async def _get(self, kind: type[_AnyItem], id_: int) -> _AnyItem | None:
-        (items,) = await self._opened.read(only(_key(_name(kind), id_)))
+        items = await self._opened.read(only(_key(_name(kind), id_)))
         return json.decode(items[0][1], type=kind) if items else None
 
     async def _list(self, kind: type[_AnyItem], query: PetQuery | OrderQuery) -> list[_AnyItem]:
         folder = _name(kind, query.status)
         keys = KeyRange(f"{_key(folder, query.after)}\0", f"{folder}0", query.count)
-        (items,) = await self._opened.read(keys)
-        return [json.decode(value, type=kind) for _, value in items]
+        return [json.decode(value, type=kind) for _, value in await self._opened.read(keys)]
 
 
 def _name(kind: type[object], status: object = None) -> str:

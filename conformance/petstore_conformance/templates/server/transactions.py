@@ -4,14 +4,15 @@ Every request has one more condition: that the store is still the one that was o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from random import uniform
 from typing import Final, TypeVar
 
 from petstore.contract import Notes, StorageError, UnavailableError, WrongStoreError
 from petstore_conformance.templates.server.client import (
     CLIENT_ERRORS,
+    NOTHING,
     KeyRange,
     KeyValue,
     ServerReply,
@@ -24,8 +25,6 @@ IDENTITY: Final = "store"
 
 _PAUSE_SECONDS: Final = 0.01
 """The longest pause before a transaction is repeated: others end theirs meanwhile."""
-
-NOTHING: Final[Mapping[str, bytes | None]] = {}
 
 _Result = TypeVar("_Result")
 
@@ -52,7 +51,7 @@ class Transaction:
 
     async def scan(self, keys: KeyRange) -> list[KeyValue]:
         """Return the items in a range, without what this transaction writes."""
-        (found,) = (await self._store.request([keys])).found
+        found = (await self._store.request(keys)).found
         self.read = {**dict(found), **self.read}  # what was read first is what counts
         return found
 
@@ -82,15 +81,11 @@ class GuardedStore:
         self._notes = notes
         self._revision = 0
         self._lost = ""
-        self._open = True
 
-    def close(self) -> None:
-        """Make every later request raise `UnavailableError`."""
-        self._open = False
-
-    async def read(self, *ranges: KeyRange) -> list[list[KeyValue]]:
-        """Return the items in each range, all at one moment."""
-        return (await self._limited(lambda: self.request(ranges), self._free)).found
+    async def read(self, keys: KeyRange) -> list[KeyValue]:
+        """Return the items in a range, all at one moment."""
+        async with self._limited(self._free):
+            return (await self.request(keys)).found
 
     async def run(self, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
         """Make a transaction, again and again until it is not in conflict with others.
@@ -98,11 +93,25 @@ class GuardedStore:
         What the work raises is raised if it has read nothing that had changed. The transactions of
         a process take turns: every create changes the same counter.
         """
-        return await self._limited(lambda: self._run(work), self._turn)
+        async with self._limited(self._turn):
+            while True:
+                transaction, refusal = Transaction(self), None
+                try:
+                    result = await work(transaction)
+                except UnavailableError:
+                    raise
+                except StorageError as error:
+                    refusal = error
+                    transaction.writes.clear()
+                if (await self.request(None, transaction.read, transaction.writes)).held:
+                    if refusal:
+                        raise refusal
+                    return result
+                await asyncio.sleep(uniform(0, _PAUSE_SECONDS))  # noqa: S311 - no secret
 
     async def request(
         self,
-        ranges: Sequence[KeyRange] = (),
+        keys: KeyRange | None,
         read: Mapping[str, bytes | None] = NOTHING,
         writes: Mapping[str, bytes | None] = NOTHING,
     ) -> ServerReply:
@@ -111,56 +120,33 @@ class GuardedStore:
         A server that has not even seen what any process knew of it before is an older copy. REPLACE
         the revision by the counters of the ids if the server has none.
         """
-        if not self._open:
-            raise UnavailableError("the repository is closed")
         if self._lost:
             raise WrongStoreError(self._lost)
-        known = max((int(note) for note in self._notes.read()), default=0) if self._notes else 0
-        known = max(known, self._revision)
-        identity = self.identity.encode()
-        reply = await self._client.request(
-            (*ranges, only(IDENTITY)), {IDENTITY: identity, **read}, writes
-        )
-        if reply.found.pop() != [(IDENTITY, identity)]:
+        notes = self._notes.read() if self._notes else []
+        known = max([self._revision, *map(int, notes)])
+        conditions = {IDENTITY: self.identity.encode(), **read}
+        reply = await self._client.request(keys, conditions, writes)
+        if not reply.held and not read:  # what has read something is repeated, and reads first
             self._lost = f"the store was not {self.identity} any more"
         elif reply.revision < known:
             self._lost = f"the store was an older copy: at {reply.revision}, not at {known}"
         if self._lost:
             raise WrongStoreError(self._lost)
-        if reply.revision > self._revision:
+        if reply.held and reply.revision > self._revision:
             self._revision = reply.revision
             if self._notes:
                 self._notes.write(b"%d" % reply.revision)
         return reply
 
-    async def _run(self, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
-        while True:
-            transaction, refusal = Transaction(self), None
-            try:
-                result = await work(transaction)
-            except UnavailableError:
-                raise
-            except StorageError as error:
-                refusal = error
-                transaction.writes.clear()
-            if (await self.request((), transaction.read, transaction.writes)).held:
-                if refusal:
-                    raise refusal
-                return result
-            await asyncio.sleep(uniform(0, _PAUSE_SECONDS))  # noqa: S311 - no secret
-
-    async def _limited(
-        self,
-        call: Callable[[], Awaitable[_Result]],
-        waiting: asyncio.Semaphore | asyncio.Lock,
-    ) -> _Result:
-        """Make a call within its time.
+    @asynccontextmanager
+    async def _limited(self, waiting: asyncio.Semaphore | asyncio.Lock) -> AsyncIterator[None]:
+        """Limit the time of a call.
 
         REPLACE: if it is cancelled in the middle of a request, close or reset the connection.
         """
         with translated():
             async with asyncio.timeout(self._seconds), waiting:
-                return await call()
+                yield
 
 
 @contextmanager
