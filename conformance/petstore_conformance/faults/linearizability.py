@@ -28,9 +28,13 @@ def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCal
     most, stuck = -1, None
     while stack:
         done, state = stack.pop()
-        done, ready = _advance(known, done, state)
+        ready = _ready(known, done)
         if not ready:
             return True, None
+        # What changes nothing is taken as soon as it fits: later it would explain no more.
+        if unchanging := [number for number in ready if known[number].step(state) is state]:
+            stack.append((done | sum(1 << number for number in unchanging), state))
+            continue
         ready.sort(key=lambda number: -known[number].ended)  # the last one is tried first
         urgent = known[ready[-1]]
         if done.bit_count() > most:
@@ -43,19 +47,6 @@ def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCal
         if len(tried) > BUDGET:
             return None, None
     return False, stuck
-
-
-def _advance(known: Sequence[RecordedCall], done: int, state: State) -> tuple[int, list[int]]:
-    """Take operations that change nothing as soon as they fit: later they would explain no more.
-
-    Return those that have taken effect then, and those that may be next.
-    """
-    while True:
-        ready = _ready(known, done)
-        unchanging = [number for number in ready if known[number].step(state) is state]
-        if not unchanging:
-            return done, ready
-        done |= sum(1 << number for number in unchanging)
 
 
 def _ready(known: Sequence[RecordedCall], done: int) -> list[int]:

@@ -20,9 +20,6 @@ from petstore_conformance.faults.histories import (
 )
 from petstore_conformance.faults.wire import ClientConnection, Endpoint, set_event
 
-STOCK = 8
-"""How many pets are on offer: a client that makes one unavailable for good adds another."""
-
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
 STATUSES = {
     "pets": ("", "available", "pending", "sold"),
@@ -49,9 +46,10 @@ class Race:
     """The pets and orders that the clients of a race share, and the history that they record.
 
     seed -- determines what the clients choose
-    offered -- how many pets are on offer
+    offered -- how many pets are on offer: a client that makes one unavailable for good adds another
     abandoned -- the share of writes whose response the client does not read
-    reconnecting -- the share of its actions before which a client closes its connections
+    reconnecting -- the share of its actions before which a client reconnects, perhaps to another
+        worker
     clients -- how many compete
     stock -- the ids of the pets on offer
     placed -- the ids of the orders that clients have placed
@@ -66,9 +64,9 @@ class Race:
 
     target: Endpoint
     seed: str = ""
-    offered: int = STOCK
+    offered: int = 8
     abandoned: float = 0
-    reconnecting: float = 0
+    reconnecting: float = 0.1
     clients: int = 0
     over: bool = False
     stock: list[int] = field(default_factory=list)
@@ -127,7 +125,7 @@ class Client:
                 while not self._race.over:
                     await self._race.going.wait()
                     if self.random.random() < self._race.reconnecting:
-                        self.close()  # the next worker may be another one
+                        self.close()
                     self._race.busy += 1
                     try:
                         await self.act()

@@ -34,9 +34,6 @@ from petstore_conformance.harness.cores import Cores
 CALLS: Final = "calls"
 """The name of the rounds in which a repository is called in this process, through the proxy."""
 
-RECONNECTING: Final = 0.1
-"""The share of its actions before which a client reconnects, perhaps to another worker."""
-
 ABANDONED: Final = (0, 0.02, 0.1)
 """The share of writes whose response a client does not read: of a round one of these."""
 
@@ -199,7 +196,6 @@ class Rounds:
             seed=f"{options.seed} {number}",
             offered=OFFERED[number % len(OFFERED)],
             abandoned=random.choice(ABANDONED),
-            reconnecting=RECONNECTING,
         )
         broken: list[BaseException] = []
         try:

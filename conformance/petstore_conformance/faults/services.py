@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -107,17 +107,14 @@ def launch(
             stderr=stderr,
         )
     end = time.monotonic() + (SERVING_SECONDS if seconds is None else seconds)
-    serving = None
-    try:
-        while serving is None:
+    with ExitStack() as cleanup:
+        cleanup.callback(RunningService("", 0, process).kill)
+        while True:
             ended = process.poll() is not None
             text = log.read_text(errors="replace")
-            serving = re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", text)
-            if serving is None:
-                if ended or time.monotonic() > end:
-                    raise NotServingError(text, ended=ended)
-                time.sleep(0.02)
-    finally:
-        if serving is None:
-            RunningService("", 0, process).kill()
-    return RunningService(serving[1], int(serving[2]), process)
+            if serving := re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", text):
+                cleanup.pop_all()
+                return RunningService(serving[1], int(serving[2]), process)
+            if ended or time.monotonic() > end:
+                raise NotServingError(text, ended=ended)
+            time.sleep(0.02)

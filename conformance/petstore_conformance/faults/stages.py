@@ -347,14 +347,11 @@ class Stage:
 
     async def recover(self, after: str) -> None:
         """Wait for responses to a read and to a write that were sent from now on."""
-        since, position = time.monotonic(), len(self.race.history)
-        seen: set[bool] = set()
+        since, before = time.monotonic(), len(self.race.history)
 
         def recovered() -> bool:
-            nonlocal position
-            new, position = self.race.history[position:], len(self.race.history)
-            seen.update(a.writes for a in new if a.response and a.sent >= since)
-            return seen == {True, False}
+            new = (a for a in self.race.history[before:] if a.response and a.sent >= since)
+            return {attempt.writes for attempt in new} == {True, False}
 
         seconds = self.options.timeout_seconds
         if not await _until(recovered, seconds):

@@ -81,7 +81,7 @@ def judge(race: Race, *, ended: bool) -> tuple[Findings, Counter[str]]:
     for pet, operations in by_pet.items():
         verdict, stuck = search(operations)
         counts["searches given up"] += verdict is None
-        if verdict is False:
+        if stuck:
             piece = "\n".join(f"  {line}" for line in shorten(operations, stuck))
             found.add("not linearizable", f"pet {pet}:\n{piece}")
     return found, counts
@@ -91,21 +91,17 @@ SHOWN: Final = 24
 """How many requests of a piece are shown: they fit on a screen, and most pieces are shorter."""
 
 
-def shorten(operations: list[RecordedCall], stuck: RecordedCall | None) -> list[str]:
+def shorten(operations: list[RecordedCall], stuck: RecordedCall) -> list[str]:
     """Return the shortest piece of a history that cannot be explained, a line for each request.
 
-    What was sent after the request at which the search got stuck is dropped, and then each request
-    that changes nothing and without which the piece still cannot be explained.
+    What was sent after the request at which the search got stuck explains nothing, and is dropped;
+    then each request that changes nothing and without which the piece still cannot be explained.
     """
-    kept = operations
-    if stuck is not None:
-        until = [o for o in operations if o.sent <= stuck.ended]
-        kept = until if search(until)[0] is False else operations
+    kept = [o for o in operations if o.sent <= stuck.ended]
     for operation in [o for o in kept if o is not stuck and not o.attempt.may_have_written]:
         fewer = [o for o in kept if o is not operation]
         if search(fewer)[0] is False:
             kept = fewer
-    begin = kept[0].sent if kept else 0
-    lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]
+    lines = [o.attempt.line(kept[0].sent) + (" <- here" if o is stuck else "") for o in kept]
     left_out = [f"... {len(lines) - SHOWN} requests before"] if len(lines) > SHOWN else []
     return left_out + lines[-SHOWN:]
