@@ -1,7 +1,6 @@
 """The engine: an SQLite file, and the one thread that works in it. Yours takes its place."""
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -177,7 +176,7 @@ class Engine:
 def _identify(path: str) -> tuple[int, int] | None:
     """Return what identifies the file that a path names, or None if it names none."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - for each call: twice as fast as with a Path
+        status = Path(path).stat()
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -46,8 +46,7 @@ async def open_server_template(
     with closing(client):
         with translated():
             store = await _find_or_create(client, settings, expected)
-        limits = settings.timeout, settings.requests
-        opened = GuardedStore(client, store, *limits, expected.notes)
+        opened = GuardedStore(client, store, settings.timeout, settings.requests, expected.notes)
         await opened.read(only(IDENTITY))  # it may be an older copy
         yield ServerTemplateRepository(opened)
 
