@@ -90,7 +90,9 @@ class Caller:
             "get_order": lambda: repository.get_order(self._order),
             "list_orders": lambda: repository.list_orders(OrderQuery(0, 10)),
             "update_order": lambda: repository.update_order(self._order, status),
+            "list_tokens": lambda: repository.list_tokens("", 10, 0),
             "restore": lambda: repository.restore([_RESTORED]),
+            "check": repository.check,
             "open": self._try_open,
         }
 

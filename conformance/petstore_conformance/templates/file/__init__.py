@@ -17,12 +17,12 @@ __all__ = ["FileTemplateRepository", "FileTemplateSettings", "backend"]
 
 
 class FileTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the file is, and how long a call may take."""
+    """Where the file is, and how long a call may take: hundreds may wait for the disk, in turn."""
 
     path: Annotated[str, Meta(min_length=1, description="the path of a file on a local disk")] = (
         "file_template.db"
     )
-    timeout: Annotated[float, Meta(gt=0, description="a number of seconds above 0")] = 5
+    timeout: Annotated[float, Meta(gt=0, description="a number of seconds above 0")] = 30
 
 
 @asynccontextmanager
