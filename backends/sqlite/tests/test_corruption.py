@@ -177,10 +177,9 @@ def test_the_check_of_types_notices_a_wrong_one() -> None:
         "UPDATE pets SET status = 'lost'",
         "UPDATE pets SET name = x'ff'",
         "UPDATE pets SET name = CAST(x'ff' AS TEXT)",
-        "UPDATE pets SET name = NULL",
         "UPDATE pets SET category_id = 1.5",
         "UPDATE orders SET status = 'lost'",
-        "UPDATE orders SET placed_at = 9e99",
+        "UPDATE orders SET placed_at = 1.5",
         "UPDATE orders SET placed_at = 9223372036854775807",
         "UPDATE orders SET placed_at = 'x'",
         "UPDATE orders SET pet_id = 'x' || id",
@@ -200,7 +199,6 @@ def test_a_value_that_cannot_be_there_is_called_corrupt(
     plain = [(name, sql.replace("STRICT, ", "").replace("STRICT", "")) for name, sql in tables]
     connection.execute("PRAGMA writable_schema = ON; PRAGMA ignore_check_constraints = ON")
     for name, sql in plain:  # without what SQLite checks when it writes
-        sql = sql.replace("NOT NULL", "")  # noqa: PLW2901
         connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, name))
     connection.execute("PRAGMA writable_schema = RESET")
     connection.execute(change)

@@ -1,11 +1,10 @@
-"""The file: which files are refused, what happens when it fails, and how it is upgraded."""
+"""The file: which files are refused, and how it is upgraded."""
 
 import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -29,16 +28,6 @@ from tests.support.repositories import REX, pets
 VERSION = len(schema.MIGRATIONS)
 NOT_SQLITE = "it is corrupt, or not an SQLite database; restore a backup, or correct the path"
 TO_SERVE = "serve it with PETSTORE_READ_ONLY=true, which needs only to read"
-LOCKED = "another process has it locked"
-
-
-@contextmanager
-def sql(file: Path) -> Iterator[apsw.Connection]:
-    connection = apsw.Connection(str(file))
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 class TestRefused:
@@ -55,12 +44,7 @@ class TestRefused:
         assert content(file.parent) == before
 
     @pytest.mark.parametrize(
-        "statement",
-        [
-            "CREATE TABLE pets (id INTEGER)",
-            "PRAGMA application_id = 7",
-            f"CREATE TABLE cats (id INTEGER); PRAGMA user_version = {VERSION}",
-        ],
+        "statement", ["CREATE TABLE pets (id INTEGER)", "PRAGMA application_id = 7"]
     )
     def test_a_database_of_another_application(self, file: Path, statement: str) -> None:
         execute(file, statement)
@@ -166,7 +150,7 @@ class TestRefused:
         """As it is left when root has opened the file, and was killed."""
         with tempfile.TemporaryDirectory() as opened_, tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "pets.sqlite"
-            with sql(Path(opened_) / file.name) as other:
+            with closing(apsw.Connection(str(Path(opened_) / file.name))) as other:
                 create(other.filename)
                 assert other.execute("SELECT count(*) FROM pets").get == 1  # opens the log
                 for source in Path(opened_).iterdir():
@@ -178,17 +162,6 @@ class TestRefused:
                 message = refusal(file)
         assert f"may not read and write {file}{suffix}; check its owner and permissions" in message
 
-    def test_a_folder_that_may_not_be_entered(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            inner = Path(folder) / "closed" / "inner"
-            inner.mkdir(parents=True)
-            Path(folder).chmod(0o755)
-            inner.parent.chmod(0)
-            with unprivileged():
-                message = refusal(inner / "pets.sqlite")
-            inner.parent.chmod(0o755)
-        assert message.endswith("permission denied")
-
     def test_a_disk_without_room_for_the_shared_memory(self, tmp_path: Path) -> None:
         with small_disk(tmp_path / "disk") as folder:
             create(file := folder / "pets.sqlite")
@@ -199,24 +172,6 @@ class TestRefused:
             assert refusal(file).startswith(f"UnavailableError: sqlite at {file}: the disk is full")
             other.unlink()
             assert create(file) == [2]
-
-
-class TestFailing:
-    """While the file fails, so do calls; afterwards they succeed again."""
-
-    async def test_locked_while_it_is_open(self, file: Path) -> None:
-        async with opened(file, busy_seconds=0.2) as repository:
-            await repository.create_pet(REX)
-            with sql(file) as other:
-                other.execute("BEGIN EXCLUSIVE")
-                writes = [asyncio.create_task(repository.create_pet(REX)) for _ in range(3)]
-                while not all(write.done() for write in writes):
-                    assert [await repository.get_pet(1)] == await pets(repository)
-                    await asyncio.sleep(0.01)
-                for write in writes:
-                    with pytest.raises(UnavailableError, match=LOCKED):
-                        await write
-            assert (await repository.create_pet(REX)).id == 2
 
 
 class TestSchema:

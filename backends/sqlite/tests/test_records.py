@@ -130,19 +130,6 @@ async def test_records_from_before_a_restart_are_deleted_after_their_life(
     assert records(file) == LIFE // 60
 
 
-async def test_a_clock_that_is_wrong_after_a_restart_deletes_no_valid_record(
-    file: Path, clock: Clock
-) -> None:
-    async with opened(file) as repository:
-        receipts = await create(repository, clock, range(20))
-    clock.restart()
-    async with opened(file) as repository:
-        await create(repository, clock, range(2000, 2020), ahead=LIFE + HOUR)
-        for number, receipt in enumerate(receipts):
-            again = await repository.create_pet(REX, token(number, clock.time))
-            assert again == Receipt(receipt.id, replayed=True)
-
-
 @pytest.mark.parametrize("wrong_first", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_one_wrong_clock_deletes_no_valid_record(

@@ -15,7 +15,7 @@ from petstore_sqlite import SqliteRepository
 
 from backends.sqlite.tests import files
 from petstore.contract import UnavailableError
-from tests.support.repositories import REX
+from tests.support.repositories import REX, pets
 
 BUSY_SECONDS = 30
 LOCKED = "another process has it locked"
@@ -108,6 +108,7 @@ async def test_a_call_that_queues_for_the_writer_waits_no_longer_in_total(
         clock.passed = passed  # type: ignore[method-assign]
         first = await waited(repository, clock)
         assert len(calls) >= 3
+        assert await pets(repository) == [], "reads wait for nobody"
         seconds = [first, *await asyncio.gather(*calls)]
         assert seconds == pytest.approx([BUSY_SECONDS] * len(seconds), abs=0.2)
 

@@ -3,21 +3,18 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 from petstore_sqlite import schema
-from petstore_sqlite.file import LockWait
-from petstore_sqlite.store import OpenStore
 from petstore_sqlite.writer import Writer
 from petstore_sqlite.writes import Creation
 
 from backends.sqlite.tests.files import opened
 from petstore.contract import (
     MAX_ID,
-    Expected,
     NewPet,
     Order,
     OrderStatus,
@@ -38,29 +35,27 @@ class Gate:
     commits -- how many transactions were committed after that
     """
 
-    def __init__(self, connection: apsw.Connection, writer: Writer) -> None:
+    def __init__(self, writer: Writer) -> None:
         self.commits = -1  # the first commit is that of the gate
         self.writer = writer
-        self._open = threading.Event()
-        connection.set_commit_hook(self._count)
+        self.connection = writer._connection  # noqa: SLF001 - to see what it executes
+        self.connection.set_commit_hook(self._count)
+        self._inside, self._opened = threading.Event(), threading.Event()
 
     def _count(self) -> bool:
         self.commits += 1
         return False
 
+    def _wait(self, _: apsw.Connection) -> None:
+        self._inside.set()
+        assert self._opened.wait(HANG_SECONDS)
+
     async def close(self) -> None:
-        self._open.clear()
-        inside = threading.Event()
-
-        def wait(_: apsw.Connection) -> None:
-            inside.set()
-            assert self._open.wait(HANG_SECONDS)
-
-        self._waiting = asyncio.create_task(self.writer.submit(wait))
-        await asyncio.to_thread(inside.wait, 10)
+        self._waiting = asyncio.create_task(self.writer.submit(self._wait))
+        await asyncio.to_thread(self._inside.wait, HANG_SECONDS)
 
     def open(self) -> None:
-        self._open.set()
+        self._opened.set()
 
     async def submit(self, *writes: Write) -> list["asyncio.Task[int]"]:
         tasks = [asyncio.create_task(self.writer.submit(write)) for write in writes]
@@ -71,19 +66,13 @@ class Gate:
 @asynccontextmanager
 async def closed_gate(file: Path) -> AsyncIterator[Gate]:
     """Yield a closed gate to a new file."""
-    busy = LockWait(0.2)
-    with schema.connect(str(file), busy, create=True) as connection:
-        schema.migrate(connection, str(file), busy, Expected())
-        store = OpenStore(connection, str(file), Expected())
-        async with Writer(connection, busy, store) as writer:
-            gate = Gate(connection, writer)
-            await gate.close()
-            try:
-                yield gate
-            finally:
-                gate.open()
-                with suppress(StorageError, RuntimeError):
-                    await gate._waiting  # noqa: SLF001
+    async with opened(file) as repository:
+        gate = Gate(repository._writer)  # noqa: SLF001 - no other has a thread that can wait
+        await gate.close()
+        try:
+            yield gate
+        finally:
+            gate.open()
 
 
 def insert(connection: apsw.Connection) -> int:
@@ -129,7 +118,7 @@ async def test_calls_of_a_kind_that_wait_share_a_statement(file: Path) -> None:
         ]
         refused, other = await gate.submit(refuse, insert)
         creates[7].cancel()
-        gate.writer._connection.exec_trace = trace  # noqa: SLF001
+        gate.connection.exec_trace = trace
         gate.open()
         assert await other == 201
         with pytest.raises(StorageError, match="refused"):
