@@ -91,6 +91,12 @@ class Server:
         with self.client() as client:
             return client.execute_command(*command)
 
+    def until_replicated(self, count: int = 1, key: str = "a") -> None:
+        """Wait until a write, of any key, has reached so many replicas."""
+        with self.client() as client:
+            until(lambda: client.set(key, "1") and client.wait(count, 500) == count)
+            client.delete(key)
+
     def log(self) -> str:
         """Return its log."""
         return "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))

@@ -5,81 +5,63 @@ and that no id is assigned twice, test_forks.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from petstore_redis.locator import MasterLocator
 from redis.crc import key_slot
 
-from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, until
+from backends.redis.tests.servers import AOF
 from backends.redis.tests.stores import fresh, opened, unavailable
-from backends.redis.tests.topologies import Cluster
+from backends.redis.tests.topologies import Cluster, pair
 from petstore.contract import OrderQuery, OrderStatus
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """Run a master and its replica."""
-    with servers(tmp_path_factory.mktemp("pair"), VALKEY, 2) as make:
-        master = make(0, *QUICK, *AOF).start()
-        replica = make(1, *QUICK, *AOF, f"replicaof 127.0.0.1 {master.port}").start()
-        follow(replica, master)
-        yield [master, replica]
-
-
-def follow(replica: Server, master: Server) -> None:
-    replica.call("REPLICAOF", "127.0.0.1", master.port)
-    with master.client() as client:
-        until(lambda: client.set("a", "1") and client.wait(1, 100) == 1)
-        client.delete("a")
-
-
-@pytest.mark.parametrize("frozen", [True, False])
 async def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_continue(
-    pair: list[Server], frozen: bool
+    tmp_path: Path,
 ) -> None:
-    master, replica = pair
-    async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
-        pet = (await repository.create_pet(REX, make_token(1))).id
-        other = (await repository.create_pet(REX)).id
-        first = (await repository.place_order(pet, AT)).id
-        await repository.update_order(first, OrderStatus.CANCELLED)
-        order = (await repository.place_order(pet, AT)).id
-        writes: list[Callable[[], Any]] = [
-            lambda: repository.create_pet(REX),
-            lambda: repository.create_pet(REX, make_token(1)),
-            lambda: repository.update_order(order, OrderStatus.CANCELLED),
-            lambda: repository.update_order(order, OrderStatus.CANCELLED),
-            lambda: repository.place_order(other, AT, make_token(2)),
-            lambda: repository.place_order(other, AT, make_token(2)),
-        ]
-        if frozen:
+    with pair(tmp_path, *AOF) as (master, replica):
+        async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
+            pet = (await repository.create_pet(REX, make_token(1))).id
+            other = (await repository.create_pet(REX)).id
+            first = (await repository.place_order(pet, AT)).id
+            await repository.update_order(first, OrderStatus.CANCELLED)
+            order = (await repository.place_order(pet, AT)).id
+            writes: list[Callable[[], Any]] = [
+                lambda: repository.create_pet(REX),
+                lambda: repository.create_pet(REX, make_token(1)),
+                lambda: repository.update_order(order, OrderStatus.CANCELLED),
+                lambda: repository.update_order(order, OrderStatus.CANCELLED),
+                lambda: repository.place_order(other, AT, make_token(2)),
+                lambda: repository.place_order(other, AT, make_token(2)),
+            ]
             replica.freeze()
-        else:
-            replica.call("REPLICAOF", "NO", "ONE")
-        try:
-            calls = [asyncio.ensure_future(unavailable(write(), within=1.9)) for write in writes]
-            await asyncio.sleep(0.01)
-            for _ in range(10):
-                assert await repository.get_pet(pet) is not None
-            assert not any(call.done() for call in calls)
-            for call in calls:
-                assert (
-                    "0 of 1 replicas confirmed the write in time, so it may or may not last"
-                    in await call
-                )
-        finally:
-            replica.resume()
-            await asyncio.to_thread(follow, replica, master)
-        assert (await again(lambda: repository.create_pet(REX, make_token(1)))).replayed
-        assert (await again(lambda: repository.place_order(other, AT, make_token(2)))).replayed
-        assert len(await pets(repository)) == 3
-        assert len(await repository.list_orders(OrderQuery(0, 9))) == 3
+            try:
+                calls = [
+                    asyncio.ensure_future(unavailable(write(), within=1.9)) for write in writes
+                ]
+                await asyncio.sleep(0.01)
+                for _ in range(10):
+                    assert await repository.get_pet(pet) is not None
+                assert not any(call.done() for call in calls)
+                for call in calls:
+                    assert (
+                        "0 of 1 replicas confirmed the write in time, so it may or may not last"
+                        in await call
+                    )
+            finally:
+                replica.resume()
+                await asyncio.to_thread(master.until_replicated)
+            assert (await again(lambda: repository.create_pet(REX, make_token(1)))).replayed
+            assert (await again(lambda: repository.place_order(other, AT, make_token(2)))).replayed
+            assert len(await pets(repository)) == 3
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == 3
 
 
 async def test_the_first_and_the_last_slot_of_each_node_are_served(nodes: Cluster) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, until
+from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers
 from backends.redis.tests.stores import fresh, opened
 from petstore.contract import PetQuery
 from tests.support.repositories import AT, REX
@@ -47,8 +47,7 @@ def test_no_two_servers_of_one_history_assign_the_same_id(tmp_path: Path, partit
         for replica in replicas:  # not in its settings: it must stay a master after a restart
             replica.call("REPLICAOF", "127.0.0.1", master.port)
         asyncio.run(begin(master))
-        with master.client() as client:
-            until(lambda: client.set("a", "1") and client.wait(3, 1000) == 3)
+        master.until_replicated(3)
         for replica in replicas:  # before the others continue: they never hear of each other
             separate(replica)
         master.restart()
@@ -57,8 +56,7 @@ def test_no_two_servers_of_one_history_assign_the_same_id(tmp_path: Path, partit
         # One that has gone on restarts, and one gets a replica, which takes over.
         replicas[0].restart()
         replicas[2].call("REPLICAOF", "127.0.0.1", replicas[1].port)
-        with replicas[1].client() as client:
-            until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
+        replicas[1].until_replicated()
         separate(replicas[2])
         separated = (replicas[2], replicas[0], master, replicas[1])
         histories += [asyncio.run(assign(server, prefix, partitions)) for server in separated]

@@ -93,22 +93,20 @@ async def test_a_login_that_may_only_read_is_refused_at_the_start_unless_nothing
         assert await pets(repository) == []
 
 
+@pytest.mark.parametrize("rule", ["-@all", "-zadd"], ids=["all", "in a script"])
 @pytest.mark.parametrize(
-    "rule", ["-@all", "-@write", "-zadd", "resetkeys"], ids=["all", "writes", "in a script", "keys"]
+    "place", ["server", pytest.param("redis", marks=pytest.mark.slow)], indirect=True
 )
-@pytest.mark.parametrize("kind", ["server", pytest.param("redis", marks=pytest.mark.slow)])
 async def test_a_permission_that_is_taken_from_open_connections_is_unavailable_until_it_is_back(
-    request: pytest.FixtureRequest, kind: str, rule: str
+    place: Place, rule: str
 ) -> None:
-    place = Place(request.getfixturevalue(kind))
-    place.allow()
     async with opened(place.url, partitions=2) as repository:
         pet = await repository.create_pet(REX)
         await pets(repository)  # connects
         place.change(rule)
         for call in (repository.create_pet(REX), repository.place_order(pet.id, AT)):
             assert REFUSED in await unavailable(call)
-        if rule in {"-@all", "resetkeys"}:
+        if rule == "-@all":
             assert REFUSED in await unavailable(pets(repository))
             assert REFUSED in await unavailable(repository.get_pet(pet.id))
         else:

@@ -115,8 +115,7 @@ def test_the_cluster_node_with_the_highest_epoch_is_believed(tmp_path: Path) -> 
         old = group.owner(slot)
         others = [node for node in group.nodes if node is not old]
         asyncio.run(run([old], 1))
-        with old.client() as client:
-            until(lambda: client.set(f"{{{prefix}:0}}", "1") and client.wait(1, 1000) == 1)
+        old.until_replicated(key=f"{{{prefix}:0}}")
         old.kill()
         until(lambda: group.failed_over(slot, old))
         cut_off(old)

@@ -78,13 +78,8 @@ async def test_records_move_from_any_partitions_to_any_others(
                 await other.place_order(pet_id, AT, replace(token, fingerprint=bytes(32)))
         for repository in (one, other):
             for record in found:
-                for different in (
-                    replace(record, id=record.id + 1),
-                    replace(record, until=record.until + 1),
-                    replace(record, fingerprint=b"\n" * 32),
-                ):
-                    with pytest.raises(ConflictError):
-                        await repository.restore([different])
+                with pytest.raises(ConflictError):
+                    await repository.restore([replace(record, id=record.id + 1)])
             assert await read_records(repository, 100, 0) == found
         assert await read_records(other, 100, 1000) == set()
 

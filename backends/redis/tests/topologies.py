@@ -1,4 +1,4 @@
-"""Groups of servers: a master with replicas and Sentinels, and a cluster."""
+"""Groups of servers: a master with a replica, with replicas and Sentinels, and a cluster."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -97,6 +97,16 @@ class Cluster:
 
 
 @contextmanager
+def pair(directory: Path, *lines: str) -> Iterator[tuple[Server, Server]]:
+    """Run a master and its replica."""
+    with servers(directory, VALKEY, 2) as make:
+        master = make(0, *QUICK, *lines).start()
+        replica = make(1, *QUICK, *lines, f"replicaof 127.0.0.1 {master.port}").start()
+        master.until_replicated()
+        yield master, replica
+
+
+@contextmanager
 def sentinel(directory: Path, *lines: str, hasty: bool = False) -> Iterator[Sentinels]:
     """Run a master, two replicas and three Sentinels, which know each other from the start.
 
@@ -127,10 +137,7 @@ def sentinel(directory: Path, *lines: str, hasty: bool = False) -> Iterator[Sent
             server.start(wait=False)
         for server in data:
             until(server.ready)
-        with master.client() as client:  # wait until writes reach both replicas
-            until(lambda: client.delete("nothing") is not None and client.set("a", "1"))
-            until(lambda: client.wait(2, 500) == 2)
-            client.delete("a")
+        master.until_replicated(2)
         for server in watching:
             server.start(wait=False)
         debug = (*PINGS, *HASTY) if hasty else PINGS
