@@ -136,6 +136,12 @@ class Server:
         with ThreadPoolExecutor(1) as thread:  # the caller may run an event loop
             return thread.submit(lambda: asyncio.run(run())).result()
 
+    def reload(self, **settings: str) -> None:
+        """Change settings while it runs."""
+        for setting, text in settings.items():
+            self.fetch(f"ALTER SYSTEM SET {setting} = '{text}'")
+        self.fetch("SELECT pg_reload_conf()")
+
     def log(self) -> str:
         """Return its log."""
         return (self.directory / "server.log").read_text()
@@ -197,10 +203,12 @@ class Server:
 
 
 @contextmanager
-def single(*lines: str, binaries: Path | None = None, start: bool = True) -> Iterator[Server]:
+def single(
+    *lines: str, binaries: Path | None = None, start: bool = True, primary: Server | None = None
+) -> Iterator[Server]:
     """Run one server until the block exits."""
     with tempfile.TemporaryDirectory(prefix="pg-") as directory:
-        server = Server(Path(directory), binaries or NEW, *lines)
+        server = Server(Path(directory), binaries or NEW, *lines, primary=primary)
         try:
             yield server.start() if start else server
         finally:

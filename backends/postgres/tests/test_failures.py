@@ -70,10 +70,7 @@ async def test_a_server_that_starts_is_unavailable_until_it_has_started(failing:
         assert (await again(lambda: repository.get_pet(pet.id))).id == pet.id
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
-async def test_a_server_that_shuts_down_is_unavailable(
-    failing: Server, number: signal.Signals
-) -> None:
+async def test_a_server_that_shuts_down_is_unavailable(failing: Server) -> None:
     """57P01 to a call that waits, then refused connections."""
     schema = fresh()
     async with opened(failing, schema=schema) as repository, session(failing) as other:
@@ -81,7 +78,7 @@ async def test_a_server_that_shuts_down_is_unavailable(
         await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
         placing = asyncio.create_task(repository.place_order(pet.id, AT))
         await until_waiting(failing, 1)
-        await asyncio.to_thread(failing.stop, number)
+        await asyncio.to_thread(failing.stop)
         [outcome] = await asyncio.gather(placing, return_exceptions=True)
         await unavailable(pets(repository))
         await asyncio.to_thread(failing.start)
@@ -135,22 +132,19 @@ async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(
             await step()
 
 
-@pytest.mark.parametrize("code", ["53100", "XX000"])
-async def test_a_server_that_cannot_write_is_unavailable_and_used_again(
-    server: Server, code: str
-) -> None:
-    """A trigger replies as a server does whose disk is full (53100), or that fails otherwise."""
+async def test_a_server_that_cannot_write_is_unavailable_and_used_again(server: Server) -> None:
+    """A trigger replies as a server does whose disk is full."""
     schema = fresh()
     async with opened(server, schema=schema) as repository, session(server) as other:
         pet = await repository.create_pet(REX)
         await other.execute(
             f"CREATE FUNCTION {schema}.fail() RETURNS trigger LANGUAGE plpgsql AS"
-            f" $$BEGIN RAISE SQLSTATE '{code}' USING MESSAGE = 'cannot write'; END$$;"
+            f" $$BEGIN RAISE SQLSTATE '53100' USING MESSAGE = 'cannot write'; END$$;"
             f" CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON {schema}.pets"
             f" EXECUTE FUNCTION {schema}.fail()"
         )
         for write in (repository.create_pet(REX), repository.place_order(pet.id, AT)):
-            assert f"cannot write ({code})" in await unavailable(write)
+            assert "cannot write (53100)" in await unavailable(write)
         assert await pets(repository) == [await repository.get_pet(pet.id)]
         await other.execute(f"DROP TRIGGER fail ON {schema}.pets")
         await repository.create_pet(REX)
@@ -167,10 +161,7 @@ async def test_a_server_that_becomes_read_only_is_left(failing: Server) -> None:
 
     async with opened(failing, connections=1) as repository:
         await repository.create_pet(REX)
-        await asyncio.to_thread(
-            failing.fetch, "ALTER SYSTEM SET default_transaction_read_only = on"
-        )
-        await asyncio.to_thread(failing.fetch, "SELECT pg_reload_conf()")
+        await asyncio.to_thread(failing.reload, default_transaction_read_only="on")
         await until_refused(repository)
         await unavailable_for("read-only: name the primary", lambda: pets(repository))
         async with session(failing) as other:
@@ -183,12 +174,12 @@ async def test_a_server_that_becomes_read_only_is_left(failing: Server) -> None:
 async def test_a_server_that_stops_syncing_is_refused_until_it_syncs(failing: Server) -> None:
     async with opened(failing) as repository:
         await repository.create_pet(REX)
-        await asyncio.to_thread(reload, failing, fsync="off")
+        await asyncio.to_thread(failing.reload, fsync="off")
         await until_unavailable("fsync = off", lambda: pets(repository))
         await unavailable_for("fsync = off", lambda: repository.create_pet(REX))
         message = await asyncio.to_thread(refusal, failing)
         assert "does not sync its files (fsync = off)" in message
-        await asyncio.to_thread(reload, failing, fsync="on")
+        await asyncio.to_thread(failing.reload, fsync="on")
         assert len(await again(lambda: pets(repository))) == 1
 
 
@@ -206,16 +197,9 @@ async def test_settings_that_may_lose_pets_are_warned_of_when_they_change(
         await repository.create_pet(REX)
         await warned(0)
         for count in (1, 2):
-            await asyncio.to_thread(reload, failing, **dict.fromkeys(settings, "off"))
+            await asyncio.to_thread(failing.reload, **dict.fromkeys(settings, "off"))
             await again(lambda: warned(count), AssertionError)  # noqa: B023
             await asyncio.sleep(2 * CHECK_SECONDS)
             await warned(count)
-            await asyncio.to_thread(reload, failing, **dict.fromkeys(settings, "on"))
+            await asyncio.to_thread(failing.reload, **dict.fromkeys(settings, "on"))
             await asyncio.sleep(2 * CHECK_SECONDS)
-
-
-def reload(server: Server, **settings: str) -> None:
-    """Change settings of a server while it runs."""
-    for setting, text in settings.items():
-        server.fetch(f"ALTER SYSTEM SET {setting} = {text}")
-    server.fetch("SELECT pg_reload_conf()")

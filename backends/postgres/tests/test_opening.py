@@ -2,11 +2,8 @@
 
 import asyncio
 import hashlib
-import os
 import re
 import shutil
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,9 @@ from petstore_postgres.servers import ReachedServer, Servers, ServerState
 from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.places import create, fresh, opened, refusal, session, until_waiting
 from backends.postgres.tests.servers import Server
+from backends.postgres.tests.standbys import url_of
 from petstore.contract import Expected, Pet, SettingsError, UnavailableError
+from tests.support.command import run_command
 from tests.support.repositories import AT, REX, pets
 
 
@@ -194,8 +193,7 @@ def test_a_server_that_stalls_while_a_store_is_opened_is_unavailable(
     monkeypatch.setattr(schema, "OPEN_SECONDS", 0.1)
     monkeypatch.setattr(schema, "migrate", stall)
     with Proxy(server.host, server.port) as front:
-        url = f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
-        assert "postgres at" in refusal(url, UnavailableError)
+        assert "postgres at" in refusal(url_of(front), UnavailableError)
 
 
 def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
@@ -375,11 +373,8 @@ def test_a_unix_socket_works(server: Server) -> None:
 
 def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:
     url = server.url(connect_timeout="10", keepalives="1")
-    environ = {"PETSTORE_BACKEND": "postgres", "PETSTORE_POSTGRES_URL": url}
-    environ |= {"PETSTORE_POSTGRES_SCHEMA": fresh(), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-m", "petstore", "check"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
-    assert done.returncode == 0, done.stderr
+    done = run_command("check", backend="postgres", postgres_url=url, postgres_schema=fresh())
+    assert done.status == 0, done.stderr
     shown = r"is version 1[4-9]\.\S+( \(.+\))?, synchronous_commit = on, synchronous standbys: none"
     assert re.search(shown, done.stderr)
     version = f"schema version {schema.NEWEST_SCHEMA}\\b"

@@ -1,4 +1,4 @@
-"""What the kit does not show: text, plans, records that expire, ids, calls that travel together."""
+"""What the kit does not show: text, plans, records that expire, calls that travel together."""
 
 import asyncio
 import re
@@ -7,7 +7,6 @@ from functools import partial
 
 import asyncpg
 import pytest
-from petstore_postgres import PostgresRepository
 
 from backends.postgres.tests.places import fresh, opened, session, unavailable
 from backends.postgres.tests.servers import Server
@@ -164,29 +163,6 @@ async def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_s
         receipt = await repository.create_pet(REX, make_token(400, now=9999, until=99999))
         assert receipt.replayed
         assert await other.fetchval(records) == 12
-
-
-async def test_ids_are_never_assigned_twice_while_a_restore_raises_them(server: Server) -> None:
-    schema = fresh()
-    async with opened(server, schema=schema) as one, opened(server, schema=schema) as other:
-        receipts = []
-
-        async def create(repository: PostgresRepository) -> None:
-            receipts.extend([await repository.create_pet(REX) for _ in range(60)])
-
-        async def restore(repository: PostgresRepository) -> None:
-            for _ in range(30):
-                highest = max(pet.id for pet in await repository.list_pets(PetQuery(0, 10**6)))
-                await repository.restore([Pet(highest + 3, "restored", 1)])
-                later = await repository.create_pet(REX)
-                receipts.append(later)
-                assert later.id > highest + 3
-
-        await one.create_pet(REX)
-        creating = [create(repository) for repository in (one, other) for _ in range(4)]
-        results = await asyncio.gather(*creating, restore(one), return_exceptions=True)
-        assert not [r for r in results if r and not isinstance(r, ConflictError)], results
-        assert len({receipt.id for receipt in receipts}) == len(receipts)
 
 
 async def test_the_schema_refuses_a_second_live_order_of_a_pet(server: Server) -> None:
