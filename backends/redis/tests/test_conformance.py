@@ -1,5 +1,7 @@
 """Redis fulfills the storage contract: on one server, behind Sentinels, and on a cluster."""
 
+from typing import Any
+
 import pytest
 from petstore_conformance import Conformance
 from petstore_redis import RedisSettings, backend
@@ -8,52 +10,47 @@ from backends.redis.tests.servers import Server
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
 
 
-class TestValkey(Conformance):
+class OnRedis(Conformance):
     backend = backend
     machine_examples = 10
 
+    def use(self, place: Server | Sentinels | Cluster, **settings: Any) -> None:
+        type(self).settings = RedisSettings(url_of(place), timeout_seconds=10, **settings)
+
+
+class TestValkey(OnRedis):
     @pytest.fixture(autouse=True)
     def place(self, valkey: Server) -> None:
-        type(self).settings = RedisSettings(url_of(valkey), timeout_seconds=10)
+        self.use(valkey)
 
 
 @pytest.mark.slow
-class TestRedis(Conformance):
-    backend = backend
-    machine_examples = 10
-
+class TestRedis(OnRedis):
     @pytest.fixture(autouse=True)
     def place(self, redis: Server) -> None:
-        type(self).settings = RedisSettings(url_of(redis), timeout_seconds=10)
+        self.use(redis)
 
 
 @pytest.mark.slow
-class TestPartitions(Conformance):
-    backend = backend
+class TestPartitions(OnRedis):
+    machine_examples = Conformance.machine_examples
 
     @pytest.fixture(autouse=True)
     def place(self, valkey: Server) -> None:
-        type(self).settings = RedisSettings(url_of(valkey), partitions=5, timeout_seconds=10)
+        self.use(valkey, partitions=5)
 
 
 @pytest.mark.slow
-class TestSentinels(Conformance):
+class TestSentinels(OnRedis):
     """With replicas that must confirm each write."""
-
-    backend = backend
-    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, sentinels: Sentinels) -> None:
-        url = url_of(sentinels)
-        type(self).settings = RedisSettings(url, wait_replicas=1, timeout_seconds=10)
+        self.use(sentinels, wait_replicas=1)
 
 
 @pytest.mark.slow
-class TestCluster(Conformance):
-    backend = backend
-    machine_examples = 10
-
+class TestCluster(OnRedis):
     @pytest.fixture(autouse=True)
     def place(self, nodes: Cluster) -> None:
-        type(self).settings = RedisSettings(url_of(nodes), partitions=8, timeout_seconds=10)
+        self.use(nodes, partitions=8)

@@ -66,39 +66,29 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def corrupt(path: Path, choice: random.Random) -> str:
     """Change some bytes, or a page, or the length. Return what was done."""
-    size = path.stat().st_size
-    pages = size // PAGE
+    data = bytearray(path.read_bytes())
     kind = choice.choice(["bits", "bits", "bytes", "zeros", "noise", "swap", "copy", "cut"])
-    with path.open("r+b") as file:
-        if kind == "cut":
-            file.truncate(choice.randrange(PAGE, size))
-            return kind
-        page = choice.randrange(pages)
-        if page == 0 and kind in {"zeros", "noise", "swap", "copy"}:
-            page = 1  # without its header it is not a database
-        file.seek(page * PAGE)
-        data = bytearray(file.read(PAGE))
-        if kind == "bits":
-            for _ in range(choice.randrange(1, 60)):
-                data[choice.randrange(PAGE)] ^= 1 << choice.randrange(8)
-        elif kind == "bytes":
-            begin = choice.randrange(PAGE)
-            data[begin : begin + 64] = choice.randbytes(len(data[begin : begin + 64]))
-        elif kind == "zeros":
-            data = bytearray(PAGE)
-        elif kind == "noise":
-            data = bytearray(choice.randbytes(PAGE))
-        else:
-            other = choice.randrange(1, pages)
-            file.seek(other * PAGE)
-            swapped = file.read(PAGE)
-            if kind == "swap":
-                file.seek(other * PAGE)
-                file.write(data)
-            data = bytearray(swapped)
-        file.seek(page * PAGE)
-        file.write(data)
-    return f"{kind} in page {page + 1}"
+    first = 0 if kind in {"bits", "bytes"} else PAGE  # without its header it is not a database
+    begin, other = (choice.randrange(first, len(data), PAGE) for _ in range(2))
+    page, other_page = (slice(start, start + PAGE) for start in (begin, other))
+    if kind == "bits":
+        for _ in range(choice.randrange(1, 60)):
+            data[begin + choice.randrange(PAGE)] ^= 1 << choice.randrange(8)
+    elif kind == "bytes":
+        begin += choice.randrange(PAGE - 64)
+        data[begin : begin + 64] = choice.randbytes(64)
+    elif kind == "zeros":
+        data[page] = bytes(PAGE)
+    elif kind == "noise":
+        data[page] = choice.randbytes(PAGE)
+    elif kind == "swap":
+        data[page], data[other_page] = data[other_page], data[page]
+    elif kind == "copy":
+        data[page] = data[other_page]
+    else:
+        del data[choice.randrange(PAGE, len(data)) :]
+    path.write_bytes(data)
+    return f"{kind} in page {page.start // PAGE + 1}"
 
 
 def calls(repository: SqliteRepository) -> Iterator[tuple[Awaitable[object], object]]:

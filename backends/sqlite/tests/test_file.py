@@ -55,16 +55,7 @@ class TestRefused:
         )
         assert content(file.parent) == before
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            b"ab",
-            b"hello " * 2000,
-            bytes(4096),
-            b"SQLite format 3\0",
-            b"SQLite format 3\0" + b"\xff" * 8000,
-        ],
-    )
+    @pytest.mark.parametrize("text", [b"ab", b"SQLite format 3\0" + b"\xff" * 8000])
     def test_a_file_that_is_not_a_database(self, file: Path, text: bytes) -> None:
         file.write_bytes(text)
         assert refusal(file) == f"UnavailableError: sqlite at {file}: {NOT_SQLITE}"
