@@ -38,9 +38,6 @@ def test_no_two_servers_of_one_history_assign_the_same_id(tmp_path: Path, partit
                 pet = await repository.create_pet(REX)
                 await repository.place_order(pet.id, AT)
 
-    def separate(server: Server) -> None:
-        server.call("REPLICAOF", "NO", "ONE")
-
     with servers(tmp_path, VALKEY, 4) as make:
         master = make(0, *QUICK, *AOF).start()
         replicas = [make(number, *QUICK, *AOF).start() for number in (1, 2, 3)]
@@ -49,7 +46,7 @@ def test_no_two_servers_of_one_history_assign_the_same_id(tmp_path: Path, partit
         asyncio.run(begin(master))
         master.until_replicated(3)
         for replica in replicas:  # before the others continue: they never hear of each other
-            separate(replica)
+            replica.call("REPLICAOF", "NO", "ONE")
         master.restart()
         separated = (master, *replicas)
         histories = [asyncio.run(assign(server, prefix, partitions)) for server in separated]
@@ -57,7 +54,7 @@ def test_no_two_servers_of_one_history_assign_the_same_id(tmp_path: Path, partit
         replicas[0].restart()
         replicas[2].call("REPLICAOF", "127.0.0.1", replicas[1].port)
         replicas[1].until_replicated()
-        separate(replicas[2])
+        replicas[2].call("REPLICAOF", "NO", "ONE")
         separated = (replicas[2], replicas[0], master, replicas[1])
         histories += [asyncio.run(assign(server, prefix, partitions)) for server in separated]
     for kind in (0, 1):

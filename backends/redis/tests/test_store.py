@@ -75,7 +75,6 @@ async def test_a_server_that_was_restarted_is_written_to_before_it_is_read(
     [
         ({"appendonly": "no"}, "has no AOF"),
         ({"appendonly": "yes", "appendfsync": "everysec"}, "does not sync each write"),
-        ({"appendonly": "yes", "appendfsync": "no"}, "does not sync each write"),
         ({"appendonly": "yes", "appendfsync": "always"}, ""),
     ],
 )
