@@ -153,6 +153,17 @@ class TestRefused:
                 message = refusal(file)
         assert f"may not read and write {file}{suffix}; check its owner and permissions" in message
 
+    def test_a_folder_that_may_not_be_entered(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            inner = Path(folder) / "closed" / "inner"
+            inner.mkdir(parents=True)
+            Path(folder).chmod(0o755)
+            inner.parent.chmod(0)
+            with unprivileged():
+                message = refusal(inner / "pets.sqlite")
+            inner.parent.chmod(0o755)
+        assert message.endswith("permission denied")
+
     def test_a_disk_without_room_for_the_shared_memory(self, tmp_path: Path) -> None:
         with small_disk(tmp_path / "disk") as folder:
             create(file := folder / "pets.sqlite")
