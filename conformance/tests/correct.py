@@ -87,7 +87,7 @@ class Correct(Repository):
     """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks.
 
     noted, kept, lock -- what only a saboteur has, for as long as it is open
-    loaded -- likewise: the pets and records that were there when it was opened
+    loaded -- likewise: what was there when it was opened
     """
 
     def __init__(self, store: Store) -> None:
@@ -98,7 +98,8 @@ class Correct(Repository):
         self.kept: dict[Any, Any] = {}
         self.lock = asyncio.Lock()
         self.loaded = Store()
-        self.loaded.pets, self.loaded.records = {**store.pets}, {**store.records}
+        self.loaded.pets, self.loaded.orders = {**store.pets}, {**store.orders}
+        self.loaded.records = {**store.records}
 
     @staticmethod
     def snapshot(store: Store) -> Store:

@@ -96,14 +96,15 @@ class ProcessClauses(Kit):
                     await handle.check()
 
     async def _make_new_locations(self, location: Location) -> None:
-        """Let two processes make their first new location at once: each must have its own."""
+        """Let two processes make their first new location: each must have its own."""
         backend = replace(location.backend, open=partial(open_new, location.backend))
         new = Location(backend, self.settings)
-        async with child(new, closes=True) as one, child(new, closes=True) as other:
-            for handle in (one, other):
-                assert await handle.list_pets(PetQuery(0, 9)) == []
-                await add_pet(handle)
-            assert len(await one.list_pets(PetQuery(0, 9))) == 1
+        async with child(new, closes=True) as one:
+            await add_pet(one)
+            async with child(new, closes=True) as other:
+                assert await other.list_pets(PetQuery(0, 9)) == []
+                await add_pet(other)
+                assert len(await one.list_pets(PetQuery(0, 9))) == 1
 
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:

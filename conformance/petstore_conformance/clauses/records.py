@@ -208,10 +208,14 @@ class RecordClauses(Kit):
         async with location.open() as repository:
             for token in short_lived("ahead", NOW, 4):
                 await repository.create_pet(REX, token)
+            (renewed,) = short_lived("renewed", PAST, 1)
+            await repository.create_pet(REX, renewed)
             expired = short_lived("expired", PAST)
             for number, token in enumerate(expired):
                 await send(repository, REX if number % 2 else await add_pet(repository), token)
             await asyncio.sleep(EXPIRED_SECONDS)
+            later = replace(renewed, now=renewed.until, until=PAST + 9 * DAY_SECONDS)
+            await repository.create_pet(REX, later)  # what was to be deleted first is in force
             for token in short_lived("later", PAST + DAY_SECONDS):
                 await repository.place_order(await add_pet(repository), AT, token)
             await check_deleted(repository, expired)

@@ -134,6 +134,33 @@ class IsHeldUpByFastClocks(Correct):
         return expired.value in [*self.data.records][:2]
 
 
+@breaks("token-deleted")
+class StopsAtARenewedRecord(Correct):
+    """Its queue has the old expiry of a record whose token was used again, and ends there."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.queue: list[TokenRecord] = store.extra.setdefault("queue", [])
+
+    def record(self, token: Token, id_: int) -> None:
+        if token is not None:
+            record = TokenRecord(token.value, token.fingerprint, token.until, id_)
+            self.data.records[token.value] = record
+            self.queue.append(record)
+            self.delete_expired(token.now)
+
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.queue.append(record)
+
+    def delete_expired(self, now: int) -> None:
+        self.queue.sort(key=lambda record: record.until)
+        for record in self.queue[:2]:
+            if record.until > now or self.data.records.get(record.value) != record:
+                break
+            del self.data.records[record.value], self.queue[0]
+
+
 def restoring(name: str, restore: Callable[[Correct, TokenRecord], None]) -> None:
     """Register a saboteur with its own way to restore a record."""
     breaks("restore-token")(type(name, (Correct,), {"restore_record": restore}))

@@ -220,6 +220,28 @@ class LeavesCancelledOrdersUncommitted(Correct):
             self.set_status(self.data.orders.pop(order_id).pet_id, PetStatus.AVAILABLE)
 
 
+@breaks("durable-orders")
+class IndexesOnlyNewOrders(Correct):
+    """Which orders a pet is in is not known of those that were there when it was opened."""
+
+    def orders_of(self, pet_id: int) -> list[Order]:
+        return [o for o in super().orders_of(pet_id) if o.id not in self.loaded.orders]
+
+
+@breaks("durable-orders")
+class CompactsWithoutCancelledOrders(Correct):
+    """Writes its log anew once most of it is out of date, and leaves cancelled orders out."""
+
+    def close(self) -> None:
+        super().close()
+        if len(self.data.orders) > 20 + len(self.data.pets):
+            self.data.orders = {
+                id_: order
+                for id_, order in self.data.orders.items()
+                if order.status is not OrderStatus.CANCELLED
+            }
+
+
 @breaks("durable-ids")
 class RepeatsWhatItWasWriting(Correct):
     """Makes what is in its log again, although it has been stored; a read empties the log."""
