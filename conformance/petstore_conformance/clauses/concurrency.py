@@ -217,7 +217,7 @@ class ConcurrencyClauses(Kit):
                 await length.wait(number % 6 * 2)
                 return await repository.update_order(order.id, status), await views(order)
 
-            changed, after = await watch(update(), [read] * readers_each)
+            changed, after = await watch(update, [read] * readers_each)
             pet, found, pets, orders, placed = after
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
@@ -249,7 +249,7 @@ class ConcurrencyClauses(Kit):
             partial(overlap.order, pet_id, pages=number % 4)
             for number, (_, pet_id) in enumerate(pairs)
         ]
-        await watch(asyncio.gather(*(overlap.read(most) for most in (200, 7, 4))), orders)
+        await watch(lambda: asyncio.gather(*map(overlap.read, (200, 7, 4))), orders)
 
 
 class Overlap(Struct):

@@ -138,7 +138,7 @@ async def check_agreement(repository: Repository) -> None:
 
 
 async def watch(
-    change: Awaitable[AnyResult], reads: Sequence[Callable[[], Awaitable[None]]]
+    change: Callable[[], Awaitable[AnyResult]], reads: Sequence[Callable[[], Awaitable[None]]]
 ) -> AnyResult:
     """Make a change and return its result; meanwhile make other calls, each again and again.
 
@@ -154,9 +154,9 @@ async def watch(
             await yield_to_others()  # the reads may never do so
 
     reading = [asyncio.create_task(read_again_and_again(*read)) for read in enumerate(reads)]
-    await yield_to_others(len(reads))
     try:
-        result = await change
+        await yield_to_others(len(reads))
+        result = await change()
     finally:
         changing = False
         failures = await asyncio.gather(*reading, return_exceptions=True)
@@ -241,9 +241,10 @@ class OrderClauses(Kit):
         # The writing one reads last: what it does in two steps, its own reads may wait for.
         for reader, _ in zip(cycle(reversed(handles)), changes, strict=False):
             pet_id = await add_pet(repository)
-            change: Awaitable[Receipt | Order] = repository.place_order(pet_id, AT)
+            placing = partial(repository.place_order, pet_id, AT)
+            change: Callable[[], Awaitable[Receipt | Order]] = placing
             if status is not OrderStatus.PLACED:
-                change = repository.update_order((await change).id, status)
+                change = partial(repository.update_order, (await placing()).id, status)
             check = partial(check_one_step, reader, pet_id, status)
             changed = await watch(change, [check] * READERS)
             updated = Order(changed.id, pet_id, status, AT)

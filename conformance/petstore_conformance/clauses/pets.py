@@ -152,7 +152,7 @@ class PetClauses(Kit):
         self, repository: Repository
     ) -> None:
         """A status is a plain string, an integer a float or a string, or a struct a subclass."""
-        found = list[Any]()  # None is what another clause finds
+        found = list[Any]()  # None, or that a call is refused, is what another clause finds
         for status in PET_STATUSES:
             new = NewPet("1", 7, status)
             token = make_token(f"create {status}", new)
@@ -164,10 +164,12 @@ class PetClauses(Kit):
             pet_id = await add_pet(repository)
             token = make_token(f"place {pet_id}", pet_id)
             receipt = await repository.place_order(pet_id=pet_id, at=AT, token=token)
-            found += [receipt, await repository.place_order(pet_id=pet_id, at=AT, token=token)]
             order_id = receipt.id
-            found.append(await repository.update_order(order_id=order_id, status=order_status))
-            found.append(await repository.get_order(order_id=order_id))
+            with suppress(RefusedError):
+                found.append(await repository.place_order(pet_id=pet_id, at=AT, token=token))
+            with suppress(RefusedError):
+                found.append(await repository.update_order(order_id=order_id, status=order_status))
+            found += [receipt, await repository.get_order(order_id=order_id)]
         for query in every_filter(0, 99):
             of_pets = isinstance(query, PetQuery)
             list_: Any = repository.list_pets if of_pets else repository.list_orders

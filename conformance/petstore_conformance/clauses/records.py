@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -191,7 +192,7 @@ class RecordClauses(Kit):
             added.add(record_of(token, (await repository.create_pet(REX, token)).id))
             await repository.create_pet(REX, token)  # replayed
 
-        found = await watch(read_records(repository, 50, now), [write])
+        found = await watch(partial(read_records, repository, 50, now), [write])
         assert many <= found <= many | added
         last = make_token("last", REX, now, 2 * DAY_SECONDS)
         left = record_of(last, (await repository.create_pet(REX, last)).id)

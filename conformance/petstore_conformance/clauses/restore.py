@@ -272,7 +272,7 @@ class RestoreClauses(Kit):
                 await check_shown(repository, pet)
 
         items = [item for pair in pairs for item in pair]
-        await watch(repository.restore(items), [read] * READERS)
+        await watch(partial(repository.restore, items), [read] * READERS)
 
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:

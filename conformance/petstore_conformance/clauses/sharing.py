@@ -270,7 +270,7 @@ class SharingClauses(Kit):
                 async with location.open() as other:
                     await asyncio.gather(*(add(other) for _ in range(5)))
 
-        await watch(open_others(), [partial(add, writer)] * 5)
+        await watch(open_others, [partial(add, writer)] * 5)
         assert len(set(ids)) == len(ids), "an id is assigned twice"
 
     @location_clause("shared-orders", needs="shared")

@@ -20,7 +20,7 @@ NARROW_FIRST: Final = (
     *("order-same", "token-replayed", "orders-status", "healthy", "category-exact", "order-exact"),
     # What an order loses on its way, it also loses when it is restored, perhaps before a refusal.
     *("restore-exact", "event-loop", "order-of-nothing", "token-apart"),
-    *("token-refused", "sold-once", "page-overlap", "read-after-write", "durable-killed"),
+    *("token-refused", "sold-once", "page-overlap", "read-after-write"),
     # What closing loses, or a long list, is also not there before a refusal.
     *("durable-pets", "restore-sizes", "restore-order", "failure-passed", "restore-next"),
     *("restore-again", "restore-other"),
@@ -30,8 +30,9 @@ NARROW_FIRST: Final = (
     *("token-expired", "token-deleted", "token-atomic", "token-reused", "durable-orders"),
     *("durable-ids", "scratch-apart", "shared-ids", "store-kept", "durable-reads"),
     *("store-identity", "restore-token", "token-walk", "overlapping-calls", "shared-reads"),
-    *("shared-processes", "shared-orders", "closed", "snapshot", "store-expected", "store-gone"),
-    "restore-live",
+    # What goes wrong between processes is also not there after a kill.
+    *("shared-orders", "shared-processes", "durable-killed", "closed", "snapshot"),
+    *("store-expected", "store-gone", "restore-live"),
     "model",
 )
 """All clauses, the narrowest first."""
