@@ -69,8 +69,11 @@ class CostClauses(Kit):
     async def test_no_call_holds_the_event_loop(self, location: Location) -> None:
         """A driver that blocks is called on the event loop, or a lock is waited for there."""
         async with location.open_several(2) as opened:
-            held = await _fill(opened[0], FEWER_ITEMS, ITEMS // 3)
-            if held >= HELD_SECONDS:  # a store that is reorganized may hold it now and then only
+            for _ in range(3):  # a machine that is paused may hold it, too, but not each time
+                held = await _fill(opened[0], FEWER_ITEMS, ITEMS // 3)
+                if held < HELD_SECONDS:  # a store that is reorganized holds it now and then
+                    break
+            else:
                 raise OverdueError(f"a restore in a large store holds the event loop for {held} s")
             await self._hold(*opened)
 
@@ -215,6 +218,7 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     pets = await repository.list_pets(PetQuery(0, 1, PetStatus.PENDING))
     assert orders == [order], "a page of a status ends before it is full"
     assert [pet.id for pet in pets] == [order.pet_id], "a page of a status ends before it is full"
+    await repository.update_order(order.id, OrderStatus.COMPLETED)
     return sorted(holds)[-2]
 
 
