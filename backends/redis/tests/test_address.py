@@ -113,6 +113,14 @@ def test_an_invalid_url_is_refused_with_the_reason(url: str, reason: str) -> Non
     option=st.sampled_from(["", "?sentinel_password=", "?sentinel_pasword=", "?", "?ssl_keyfile="]),
 )
 @example(user="u", secret="GEHEIM:x", raw=True, scheme="redis", rest="db", option="")
+@example(
+    user="",
+    secret="GEHEIM",
+    raw=True,
+    scheme="redis+sentinel",
+    rest="db/s/1",
+    option="?sentinel_password=",
+)
 def test_no_message_shows_a_password(
     *, user: str, secret: str, raw: bool, scheme: str, rest: str, option: str
 ) -> None:
