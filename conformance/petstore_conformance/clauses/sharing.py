@@ -196,13 +196,13 @@ class SharingClauses(Kit):
                 await check_shown(reader, added[-1])
             # A read that is made together with writes, of which the last ones take long to commit.
             long = NewPet("n" * self.longest_name(100_000), 7)
-            calls = *(create(writer, REX) for _ in range(20)), writer.list_pets(PetQuery(0, 9999))
-            more = (create(writer, long) for _ in range(20))
-            tasks: list[asyncio.Task[Any]] = [asyncio.create_task(it) for it in (*calls, *more)]
-            shown = {*await tasks[20]}
+            writes = [asyncio.create_task(create(writer, REX)) for _ in range(20)]
+            reading = asyncio.create_task(writer.list_pets(PetQuery(0, 9999)))
+            writes += [asyncio.create_task(create(writer, long)) for _ in range(20)]
+            shown = {*await reading}
             for reader in readers:
                 assert shown <= {*await reader.list_pets(PetQuery(0, 9999))}, "not yet committed"
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*writes)
             await self._open_beside_writes(location, *handles[:2])
             pet_id = await add_pet(writer)
             async with location.open() as closed:
