@@ -272,8 +272,11 @@ class DurabilityClauses(Kit):
             tasks = [asyncio.create_task(write) for write in writes]
             await length.wait(tenth)
             await cancel(tasks)
-            # Then they can take no effect any more; or it is closed at once, while they still may.
-            settled = await settle(repository, length) if tenth % 2 else None
+            settled = None  # it is closed at once, while they still may have an effect
+            if tenth % 2:
+                await length.wait(100)
+                await add_pet(repository)  # it is synced after them, however slow the disk is
+                settled = await settle(repository, length)
         async with location.open() as repository:
             seen = await read_all(repository)
             if settled is not None:
