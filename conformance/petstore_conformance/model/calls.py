@@ -31,7 +31,7 @@ from petstore.contract import (
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
 from petstore_conformance.harness.effort import AT_A_TIME, current
 from petstore_conformance.model.model import Model, Stored, Write, matching
-from petstore_conformance.model.values import BORDERS, MANY_SECONDS
+from petstore_conformance.model.values import BORDERS, MANY_SECONDS, REX
 
 COUNTED_ITERATIONS = 200
 """For so many iterations of the event loop `measure` checks in each if the call has ended."""
@@ -278,19 +278,33 @@ def check_types(items: Iterable[Pet | Order | Receipt | TokenRecord]) -> None:
 async def settle(repository: Repository, length: Length) -> Stored:
     """Return all pets and orders once cancelled calls can no longer take effect.
 
-    length -- how long a call took; the server may go on with a cancelled one for as long, and for
-        longer if it is slower now, which shows in how long the reads take
+    A pet is created meanwhile, which a server syncs after what was sent before, however slow its
+    disk is.
+
+    length -- how long a call took
     """
-    time = asyncio.get_running_loop().time
+    await give_up(length)
+    await repository.create_pet(REX)
+    return await read_settled(repository)
+
+
+async def give_up(length: Length) -> None:
+    """Wait until a server must have begun what it goes on with for a caller that was cancelled."""
     busy = BUSY_SECONDS if length.iterations > WAITING_ITERATIONS else 0.01
+    await asyncio.sleep(10 * length.seconds + busy)
+
+
+async def read_settled(repository: Repository) -> Stored:
+    """Return all pets and orders when they change no more."""
+    time = asyncio.get_running_loop().time
     begin = time()
     stored = await read_all(repository)
     while True:
-        read = (time() - begin) / 2  # two lists
+        reading = time() - begin
         for order in stored.orders[-1:]:  # a write that changes nothing waits for those before it
             with suppress(RefusedError):
                 await repository.update_order(order.id, order.status)
-        await asyncio.sleep(10 * max(length.seconds, read) + busy)
+        await asyncio.sleep(5 * reading)  # as long as ten calls, for a server that is slower now
         begin = time()
         before, stored = stored, await read_all(repository)
         if stored == before:
