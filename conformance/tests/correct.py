@@ -27,6 +27,7 @@ from petstore.contract import (
     Expected,
     IdempotencyToken,
     NewPet,
+    Notes,
     NotFoundError,
     Order,
     OrderQuery,
@@ -86,7 +87,7 @@ LOCATIONS = counter()
 class Correct(Repository):
     """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks.
 
-    noted, kept, lock -- what only a saboteur has, for as long as it is open
+    noted, kept, lock, notes -- what only a saboteur has, for as long as it is open
     loaded -- likewise: what was there when it was opened
     """
 
@@ -97,6 +98,7 @@ class Correct(Repository):
         self.noted = set[Any]()
         self.kept: dict[Any, Any] = {}
         self.lock = asyncio.Lock()
+        self.notes: Notes | None = None
         self.loaded = Store()
         self.loaded.pets, self.loaded.orders = {**store.pets}, {**store.orders}
         self.loaded.records = {**store.records}
@@ -335,6 +337,7 @@ def backend(
     async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
         store = await find(settings.location, expected)
         opened = repository(repository.snapshot(store) if expected.snapshot else store)
+        opened.notes = expected.notes
         with suppress(*swallowed):
             try:
                 yield opened

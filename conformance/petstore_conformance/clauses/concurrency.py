@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    MAX_NOTE_BYTES,
     PET_STATUS_BY_ORDER,
     ConflictError,
+    Expected,
     NewPet,
     NotFoundError,
     Order,
@@ -71,6 +73,23 @@ OVERLAPPED_PAGES: Final = 60
 
 OVERLAP_SECONDS: Final = 8
 """After this time no further ones are read."""
+
+
+class Noted:
+    """The notes of the processes of a service about their store, for one of these processes."""
+
+    def __init__(self, notes: dict["Noted", bytes]) -> None:
+        self._notes = notes
+
+    def read(self) -> list[bytes]:
+        """Return the last note of each process that has one."""
+        return [*self._notes.values()]
+
+    def write(self, note: bytes) -> None:
+        """Replace the note of this process."""
+        assert type(note) is bytes
+        assert len(note) <= MAX_NOTE_BYTES
+        self._notes[self] = note
 
 
 class ConcurrencyClauses(Kit):
@@ -138,7 +157,12 @@ class ConcurrencyClauses(Kit):
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
         """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
-        async with location.open_several(4) as opened:
+        notes = dict[Noted, bytes]()
+
+        def expect() -> Expected:
+            return Expected(notes=Noted(notes))
+
+        async with location.open_several(4, expect) as opened:
             pet_ids = [await add_pet(opened[0]) for _ in range(3)]
 
             async def write(repository: Repository, client: int) -> None:
@@ -154,8 +178,13 @@ class ConcurrencyClauses(Kit):
                     await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
             clients = await sample(opened[0], range(40), together=True)
-            await asyncio.gather(*map(write, cycle(opened), clients))
+            writes = partial(map, write, cycle(opened), clients)
+            checks = [] if self.remote else [one.check for one in opened]
+            await watch(lambda: asyncio.gather(*writes()), checks)
             await check_agreement(opened[0])
+        for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
+            async with location.open(expect()):
+                pass
 
     @clause("read-after-write")
     async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:

@@ -107,11 +107,16 @@ class Location:
             yield Counted(repository)
 
     @asynccontextmanager
-    async def open_several(self, count: int) -> AsyncIterator[list[Repository]]:
-        """Open this location so many times at once, or once if it cannot be shared."""
+    async def open_several(
+        self, count: int, expect: Callable[[], Expected] = Expected
+    ) -> AsyncIterator[list[Repository]]:
+        """Open this location so many times at once, or once if it cannot be shared.
+
+        expect -- returns what one of them expects
+        """
         async with AsyncExitStack() as stack:
             handles = range(count if self.backend.shared else 1)
-            yield [await stack.enter_async_context(self.open()) for _ in handles]
+            yield [await stack.enter_async_context(self.open(expect())) for _ in handles]
 
     @asynccontextmanager
     async def new(self) -> AsyncIterator["Location"]:

@@ -20,6 +20,7 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     UnavailableError,
+    WrongStoreError,
 )
 
 
@@ -209,6 +210,23 @@ class WaitsBrieflyForTheLock(Correct):
             return await super().create_pet(new, token)
         finally:
             lock.discard(self)
+
+
+@breaks("healthy")
+class NotesBeforeItWrites(Correct):
+    """Another process takes the store for an older copy meanwhile. No other has notes."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        if self.notes:
+            self.notes.write(b"%d" % (len(self.data.pets) + 1))
+            await pause()
+        return await super().create_pet(new, token)
+
+    async def check(self) -> None:
+        await super().check()
+        notes = self.notes.read() if self.notes else []
+        if len(self.data.pets) < max(map(int, notes), default=0):
+            raise WrongStoreError("the store is an older copy")
 
 
 @breaks("read-after-write")
