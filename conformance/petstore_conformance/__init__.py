@@ -11,18 +11,17 @@ The tests of a backend need one class::
 pytest finds the clauses in it. A clause is skipped if it needs a capability that the backend does
 not claim. If the storage cannot be reached, all clauses are skipped; with
 ``PETSTORE_REQUIRE_SERVICES=1`` they fail. ``petstore-conformance test NAME`` runs the same tests
-for those who do not use pytest. `FaultConformance` injects faults.
+for those who do not use pytest; with ``--faults`` it injects faults.
 """
 
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from petstore_conformance.faults.suite import FaultConformance
     from petstore_conformance.harness.kit import Kit, RaisedOnPurposeError
     from petstore_conformance.suite import Conformance, RemoteConformance
 
-__all__ = ["Conformance", "FaultConformance", "Kit", "RaisedOnPurposeError", "RemoteConformance"]
+__all__ = ["Conformance", "Kit", "RaisedOnPurposeError", "RemoteConformance"]
 
 REWRITTEN: Final = ("petstore_conformance.clauses", "petstore_conformance.model")
 """The packages with assertions, which pytest rewrites so that they show what they compared."""
@@ -35,10 +34,6 @@ def __getattr__(name: str) -> Any:
     """Import a class when it is first used: pytest rewrites no module that it finds imported."""
     if name not in __all__:
         raise AttributeError(name)
-    if name == "FaultConformance":
-        from petstore_conformance.faults.suite import FaultConformance  # noqa: PLC0415 - see above
-
-        return FaultConformance
     from petstore_conformance import suite  # noqa: PLC0415 - see above
     from petstore_conformance.harness import kit  # noqa: PLC0415 - see above
 

@@ -16,7 +16,6 @@ from typing import Any, NoReturn, cast
 import msgspec
 import pytest
 from msgspec import Struct
-from petstore_conformance import FaultConformance
 from petstore_conformance.commands import main
 from petstore_conformance.faults import session
 from petstore_conformance.faults.options import FaultOptions
@@ -326,36 +325,29 @@ def refused(_: filed.FileSettings) -> NoReturn:
     raise UnavailableError("down")
 
 
-class Tried(FaultConformance):
-    """Calls the methods of a test class instead of shell commands."""
-
-    backend = filed.backend(filed.FailsWhileStarting)
-    name, minutes, timeout_seconds, faults, seed = "tried", 0.01, 2, ("server-kill",), 1
-    down: Path
-
-    def server_kill(self) -> None:
-        self.down.touch()
-
-    def server_start(self) -> None:
-        self.down.unlink()
-
-
 @pytest.mark.slow
-def test_the_methods_of_a_test_class_kill_the_server(
+def test_functions_may_kill_the_server(
     tmp_path: Path, server: Replies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("tried", tmp_path, SOURCE.format("FailsWhileStarting"))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    tried = Tried()
-    tried.down = tmp_path / "down"
-    url = f"tcp://127.0.0.1:{server.port}"
-    Tried.settings = filed.FileSettings("unused", url, str(tried.down))
-    found = r"[1-9]\d*  wrong error"
-    with pytest.raises(pytest.fail.Exception, match=found):
-        tried.test_faults()
-    tried.down = tmp_path / "nothing" / "down"
+    down = tmp_path / "down"
+    settings = filed.FileSettings("unused", f"tcp://127.0.0.1:{server.port}", str(down))
+    tried = Subject("tried", "tried", filed.backend(filed.FailsWhileStarting), settings)
+
+    def options(down: Path) -> FaultOptions:
+        return FaultOptions(
+            minutes=0.01,
+            seed=1,
+            timeout_seconds=2,
+            server_kill=down.touch,
+            server_start=down.unlink,
+            only=("server-kill",),
+        )
+
+    assert session.run(tried, options(down)).found["wrong error"]
     with pytest.raises(SettingsError, match="server_kill has raised FileNotFoundError"):
-        tried.test_faults()
+        session.run(tried, options(tmp_path / "nothing" / "down"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

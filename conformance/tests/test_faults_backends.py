@@ -5,17 +5,21 @@ PETSTORE_FAULT_MINUTES sets how long each run takes; the figures are printed.
 
 import json
 import os
+import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import petstore_postgres
 import petstore_redis
 import pytest
-from petstore_conformance import FaultConformance
+from petstore_conformance.faults import session
+from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.stages import RESTORE
+from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.harness.kit import INCONCLUSIVE_REASON
 from petstore_postgres import PostgresSettings
 from petstore_redis import RedisSettings
 
@@ -24,6 +28,7 @@ from backends.redis.tests import servers as redis
 from backends.redis.tests.topologies import cluster, sentinel, url_of
 from tests.support.failovers import Failovers
 from tests.support.installed import conformance, judged
+from tests.support.redis_servers import Group
 
 MINUTES = float(os.environ.get("PETSTORE_FAULT_MINUTES", "0.02"))
 pytestmark = pytest.mark.timeout(600 + 60 * MINUTES)
@@ -53,85 +58,78 @@ def test_sqlite_survives(tmp_path: Path) -> None:
     assert counts["kills"] + counts["other_faults"] > 0  # the only round may restore a copy
 
 
-class TestPostgres(FaultConformance):
-    backend, name, minutes = petstore_postgres.backend, "postgres", MINUTES
+def check_survives(name: str, settings: Any, **options: Any) -> None:
+    """Run the same in this process, where functions take the place of shell commands."""
+    backend = {"postgres": petstore_postgres.backend, "redis": petstore_redis.backend}[name]
+    seed = secrets.randbelow(2**32)
+    tally = session.run(
+        Subject(name, name, backend, settings), FaultOptions(minutes=MINUTES, seed=seed, **options)
+    )
+    assert not tally.violations, "\n".join(tally.lines())
+    if tally.slow:
+        pytest.skip(f"{INCONCLUSIVE_REASON}: {tally.slow[0]}")
 
-    @pytest.fixture(autouse=True)
-    def place(self) -> Iterator[None]:
-        with postgres.single() as running:
-            self.server_stop, self.server_kill = running.stop, running.kill
-            self.server_start = running.start
-            type(self).settings = PostgresSettings(running.url(sslmode="disable"))
-            self.running = running
-            yield
+
+def check_postgres_survives(running: postgres.Server, **options: Any) -> None:
+    check_survives(
+        "postgres",
+        PostgresSettings(running.url(sslmode="disable")),
+        server_stop=running.stop,
+        server_kill=running.kill,
+        server_start=running.start,
+        **options,
+    )
+
+
+def test_postgres_survives() -> None:
+    with postgres.single() as running:
+        check_postgres_survives(running)
 
 
 @pytest.mark.slow
-class TestPostgresRestored(TestPostgres):
-    """The server's files are replaced by an older copy of them."""
+def test_postgres_notices_that_its_files_are_an_older_copy() -> None:
+    with postgres.single() as running:
+        saved = running.directory / "copy"
 
-    faults = (RESTORE,)
+        def copy(source: Path, target: Path) -> None:
+            running.stop()
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+            running.configure()  # the files get their owner
+            running.start()
 
-    def server_save(self) -> None:
-        self._copy(self.running.data, self.running.directory / "copy")
-
-    def server_restore(self) -> None:
-        self._copy(self.running.directory / "copy", self.running.data)
-
-    def _copy(self, source: Path, target: Path) -> None:
-        self.running.stop()
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target)
-        self.running.configure()  # the files get their owner
-        self.running.start()
-
-
-class TestRedis(FaultConformance):
-    backend, name, minutes = petstore_redis.backend, "redis", MINUTES
-
-    @pytest.fixture(autouse=True)
-    def place(self, tmp_path: Path) -> Iterator[None]:
-        with redis.single(tmp_path, *redis.AOF) as running:
-            self.server_kill, self.server_start = running.kill, running.start
-            type(self).settings = RedisSettings(url_of(running))
-            yield
+        check_postgres_survives(
+            running,
+            only=(RESTORE,),
+            server_save=partial(copy, running.data, saved),
+            server_restore=partial(copy, saved, running.data),
+        )
 
 
-class Replicated(FaultConformance):
-    """A master is killed, another one takes over, and the old one comes back as a replica.
+def test_redis_survives(tmp_path: Path) -> None:
+    with redis.single(tmp_path, *redis.AOF) as running:
+        settings = RedisSettings(url_of(running))
+        check_survives("redis", settings, server_kill=running.kill, server_start=running.start)
+
+
+def check_failovers(group: Group, settings: RedisSettings) -> None:
+    """Kill a master; another one takes over, and the old one comes back as a replica.
 
     One of the two replicas must confirm each write. That keeps what is acknowledged while
     processes are killed; nothing is promised for partitions of the network.
     """
-
-    backend, name, minutes = petstore_redis.backend, "redis", MINUTES
-    failovers: Failovers
-
-    def server_kill(self) -> None:
-        self.failovers.kill()
-
-    def server_start(self) -> None:
-        self.failovers.start()
+    failovers = Failovers(group)
+    check_survives("redis", settings, server_kill=failovers.kill, server_start=failovers.start)
+    assert failovers.count
 
 
 @pytest.mark.slow
-class TestSentinels(Replicated):
-    @pytest.fixture(autouse=True)
-    def place(self, tmp_path: Path) -> Iterator[None]:
-        with sentinel(tmp_path, *redis.AOF, hasty=True) as group:
-            type(self).settings = RedisSettings(url_of(group), wait_replicas=1)
-            self.failovers = Failovers(group)
-            yield
-        assert self.failovers.count
+def test_redis_with_sentinels_survives(tmp_path: Path) -> None:
+    with sentinel(tmp_path, *redis.AOF, hasty=True) as group:
+        check_failovers(group, RedisSettings(url_of(group), wait_replicas=1))
 
 
 @pytest.mark.slow
-class TestCluster(Replicated):
-    @pytest.fixture(autouse=True)
-    def place(self, tmp_path: Path) -> Iterator[None]:
-        with cluster(tmp_path, *redis.AOF, replicas=2) as group:
-            settings = RedisSettings(url_of(group), wait_replicas=1, partitions=8)
-            type(self).settings = settings
-            self.failovers = Failovers(group)
-            yield
-        assert self.failovers.count
+def test_a_redis_cluster_survives(tmp_path: Path) -> None:
+    with cluster(tmp_path, *redis.AOF, replicas=2) as group:
+        check_failovers(group, RedisSettings(url_of(group), wait_replicas=1, partitions=8))
