@@ -83,12 +83,12 @@ class Reporter:
     def pytest_configure(self) -> None:
         """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
         pytest.register_assert_rewrite(*REWRITTEN)
-        from petstore_conformance.selected import TestSelected  # noqa: PLC0415 - see above
+        from petstore_conformance.suite import Conformance  # noqa: PLC0415 - see above
 
-        TestSelected.backend = self.subject.backend
-        TestSelected.settings = self.subject.settings
-        self._tested = TestSelected
-        self._clauses = {test: clause for clause, test in clauses(TestSelected).items()}
+        Conformance.backend = self.subject.backend
+        Conformance.settings = self.subject.settings
+        self._tested = Conformance
+        self._clauses = {test: clause for clause, test in clauses(Conformance).items()}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out the clauses that were not chosen; sort the others by their classes."""
