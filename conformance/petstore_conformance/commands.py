@@ -22,7 +22,7 @@ from petstore import exit_status
 from petstore.config.discovery import check_name
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
-from petstore.contract import Expected, SettingsError, UnavailableError, WrongStoreError
+from petstore.contract import SettingsError, UnavailableError, WrongStoreError
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.harness import documents
@@ -133,16 +133,15 @@ def _test(options: Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
-    overdue = _open_scratch(chosen)
+    file = _open_scratch(chosen)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
         sys.stdout.reconfigure(errors="backslashreplace")
-    if overdue:
-        _print(overdue)
+    if file is None:
         status = 1
     elif faults:
         from petstore_conformance.faults import session
 
-        status = session.run(chosen, faults).status
+        status = session.run(chosen, faults, file).status
     else:
         status = _run_clauses(options, chosen)
     if any(not thread.daemon for thread in threading.enumerate()[1:]):
@@ -204,10 +203,11 @@ def _run_clauses(options: Namespace, chosen: Subject) -> int:
     return run.run(reporter, options.seed, options.report)
 
 
-def _open_scratch(chosen: Subject) -> str:
+def _open_scratch(chosen: Subject) -> str | None:
     """Check that an empty location can be opened; the configured data is not touched.
 
-    Returns a message if that, or closing it, has not ended in time.
+    Returns the setting that names its file, or "". If that, or closing it, has not ended in time,
+    prints where it waits, and returns None.
     """
     from petstore_conformance.harness import kit
     from petstore_conformance.harness.alarm import OverdueError, alarm, within
@@ -215,28 +215,26 @@ def _open_scratch(chosen: Subject) -> str:
     overdue: list[OverdueError] = []
     what = "opening and closing an empty location"
 
-    async def run() -> None:
+    async def run() -> str:
         try:
-            async with (
-                within(kit.CLAUSE_SECONDS, what),
-                chosen.backend.scratch(chosen.settings) as location,
-                chosen.backend.open(location, Expected()),
-            ):
-                pass
+            async with within(kit.CLAUSE_SECONDS, what):
+                return await chosen.open_scratch()
         except OverdueError as error:
             overdue.append(error)  # now to end its threads may take longer
+        return ""
 
     try:
         with alarm(kit.LIMIT_SECONDS, what):
-            asyncio.run(run())
+            file = asyncio.run(run())
     except OverdueError as error:
         overdue.append(error)
     if not overdue:
-        return ""
+        return file
     cause = overdue[0].__cause__
     frames = traceback.extract_tb(cause.__traceback__ if cause else None)
     where = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
-    return "\n".join((f"{overdue[0]}; it waits here:", *where))
+    _print("\n".join((f"{overdue[0]}; it waits here:", *where)))
+    return None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,5 @@
 """`petstore-conformance test NAME --faults`: rounds until the time is over, and a verdict."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -87,8 +86,10 @@ class Tally:
         documents.write(file, report)
 
 
-def run(subject: Subject, options: FaultOptions) -> Tally:
+def run(subject: Subject, options: FaultOptions, file: str = "") -> Tally:
     """Run rounds of faults in scratch locations until time is over; print and return a verdict.
+
+    file -- the setting that names the file of a store, if one does
 
     Raises `SettingsError` for options that do not fit.
     """
@@ -96,7 +97,6 @@ def run(subject: Subject, options: FaultOptions) -> Tally:
     with Proxy(*split(address)) if address else nullcontext() as front:
         if address and front:  # whether it is there to be replaced
             subject.redirect(subject.settings, address, f"127.0.0.1:{front.port}")
-        file = asyncio.run(subject.file()) if subject.backend.durable else ""
         rounds = Rounds(subject, options, front, file=file)
         print(f"{subject.name}, {options.minutes:g} minutes, seed {options.seed}:", end=" ")
         print(", ".join(rounds.possible), flush=True)

@@ -60,14 +60,15 @@ class Subject(Struct, frozen=True):
                 return found[1]
         return None
 
-    async def file(self) -> str:
-        """Return the setting that names the file or folder of a store, such as "acme_path", or "".
+    async def open_scratch(self) -> str:
+        """Open a scratch location, and close it.
 
-        Opens a scratch location. Raises `UnavailableError` if the storage cannot be reached.
+        Returns the setting that names the file or folder of a store that lasts, such as
+        "acme_path", or "". Raises `UnavailableError` if the storage cannot be reached.
         """
         backend = self.backend
         async with backend.scratch(self.settings) as settings, backend.open(settings, Expected()):
-            for field in settings.__struct_fields__:
+            for field in settings.__struct_fields__ if backend.durable else ():
                 value = getattr(settings, field)
                 own = value != getattr(self.settings, field) and isinstance(value, str | Path)
                 if own and os.path.exists(value):  # noqa: ASYNC240, PTH110 - once
