@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from petstore_conformance.faults import linearizability
 from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse
-from petstore_conformance.faults.operations import operations_of
+from petstore_conformance.faults.linearizability import operations_of
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.verdicts import judge

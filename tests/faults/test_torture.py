@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from petstore_conformance.faults.histories import Attempt
-from petstore_conformance.faults.linearizability import search
-from petstore_conformance.faults.operations import RecordedCall, State, Step
+from petstore_conformance.faults.linearizability import RecordedCall, State, Step, search
 from petstore_conformance.faults.verdicts import Findings, RoundOutcome
 from petstore_memory import MemorySettings
 

@@ -5,13 +5,185 @@ remembers the states that it has tried. To search a whole history would take too
 searched pet by pet, each with its orders.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
-from petstore_conformance.faults.operations import RecordedCall, State
+from petstore.contract import MAX_ID, PET_STATUS_BY_ORDER, OrderStatus
+from petstore_conformance.faults.histories import Attempt, uncertain
 
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
+
+
+class State(NamedTuple):
+    """A pet and its orders at one moment.
+
+    status -- empty while there is no such pet
+    orders -- the id and the status of each order
+    """
+
+    status: str = ""
+    orders: frozenset[tuple[int, str]] = frozenset()
+
+
+Step = Callable[[State], State | None]
+"""Returns the state after a request: the same object if nothing changed, or None if the request
+cannot have got its response in this state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A request: what it did to a pet, or has shown of it, and when.
+
+    A page is several of them, because it may show each item as it was at another moment.
+
+    ended -- infinite if the outcome is unknown: it may take effect at any time, or never
+    """
+
+    sent: float
+    ended: float
+    pet: int
+    step: Step
+    attempt: Attempt
+
+
+def operations_of(history: list[Attempt]) -> list[RecordedCall]:
+    """Return the operations of a history."""
+    seen = [item for attempt in history for item in attempt.items]
+    pet_of = {item["id"]: item["petId"] for item in seen if "petId" in item}
+    ids = _ids(history, {item["name"]: item["id"] for item in seen if "name" in item}, pet_of)
+    pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
+    pet_of |= {id_: a.id_ for a in history if (id_ := ids.get(("place", a.key)))}
+    # Others may have been there before the history.
+    pet_of = {order: pet for order, pet in pet_of.items() if pet in pets}
+    operations = []
+    unknown: set[tuple[str, str, int, str]] = set()
+    for attempt in sorted(history, key=lambda attempt: attempt.sent):
+        if attempt.response is None:  # a repetition explains no more than the first of its kind
+            write = (attempt.action, attempt.key, attempt.id_, attempt.value)
+            if write in unknown:
+                continue
+            unknown.add(write)
+        ended = attempt.ended if attempt.response else inf
+        steps = _write(attempt, ids, pet_of) if attempt.writes else _read(attempt, pet_of, pets)
+        operations += [RecordedCall(attempt.sent, ended, *step, attempt) for step in steps]
+    return operations
+
+
+def _write(
+    attempt: Attempt, ids: dict[tuple[str, str], int], pet_of: dict[int, int]
+) -> Iterator[tuple[int, Step]]:
+    """Yield what a write did to its pet; without an id and a response it did nothing."""
+    id_ = ids.get((attempt.action, attempt.key), 0)
+    match attempt.action:
+        case "create" if id_:
+            yield id_, _create(attempt)
+        case "place" if id_ or attempt.response:
+            yield attempt.id_, _place(attempt, id_)
+        case "close" if attempt.id_ in pet_of:
+            yield pet_of[attempt.id_], _close(attempt)
+
+
+def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[tuple[int, Step]]:
+    """Yield what a read has shown of each pet: its status, or the status of an order of it.
+
+    A page has only what is after `id_` and, if there is a `value`, has that status.
+    """
+    if attempt.response is None:
+        return
+    shown = {item["id"]: item["status"] for item in attempt.response.items}
+    last = max(shown) if attempt.response.more else inf
+    is_page, of_orders = attempt.action in {"pets", "orders"}, attempt.action.startswith("order")
+    for id_, pet in pet_of.items() if of_orders else ((pet, pet) for pet in pets):
+        if attempt.id_ < id_ <= last if is_page else id_ == attempt.id_:
+            yield pet, _shows(id_ if of_orders else 0, shown.get(id_, ""), attempt.value)
+
+
+def _ids(
+    history: list[Attempt], pets: dict[str, int], orders: dict[int, int]
+) -> dict[tuple[str, str], int]:
+    """Return the id that each key had as its effect.
+
+    An item whose response was lost is found in a page: a pet by its name; an order is given to the
+    first request for its pet that has no response, for any other one could only explain less. An
+    order that no page shows, because the store was gone before, has an id above all others.
+
+    pets -- the ids of the pets in all responses, by their names
+    orders -- the pets of the orders in all responses
+    """
+    ids = {(a.action, a.key): a.effect[1] for a in history if a.key and a.effect}
+    waiting: dict[int, list[str]] = defaultdict(list)
+    for attempt in uncertain(history):
+        if attempt.action == "place":
+            waiting[attempt.id_].append(attempt.key)
+        elif attempt.key in pets:  # which is its name, too
+            ids["create", attempt.key] = pets[attempt.key]
+    known = {id_ for (action, _), id_ in ids.items() if action == "place"}
+    for order, pet in sorted(orders.items()):
+        if order not in known and waiting[pet]:
+            ids["place", waiting[pet].pop(0)] = order
+    unseen = [key for keys in waiting.values() for key in keys]  # though their pets may have been
+    return ids | {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
+
+
+def _create(attempt: Attempt) -> Step:
+    def step(state: State) -> State | None:
+        if attempt.response is None or (attempt.got(201) and not attempt.response.replayed):
+            created = State("available")
+            return created if not state.status else state if attempt.response is None else None
+        return state if state.status and attempt.got(201) else None
+
+    return step
+
+
+def _place(attempt: Attempt, order: int) -> Step:
+    def step(state: State) -> State | None:
+        placed = any(id_ == order for id_, _ in state.orders)
+        if attempt.got(409):
+            return state if state.status not in {"", "available"} and not placed else None
+        if attempt.response and (not attempt.got(201) or attempt.response.replayed):
+            return state if placed and attempt.got(201) else None
+        if not placed and state.status == "available":
+            return State("pending", state.orders | {(order, "placed")})
+        return None if attempt.response else state
+
+    return step
+
+
+def _close(attempt: Attempt) -> Step:
+    wanted, open_ = (attempt.id_, attempt.value), (attempt.id_, "placed")
+    pet_status = PET_STATUS_BY_ORDER[OrderStatus(attempt.value)]
+
+    def step(state: State) -> State | None:
+        if attempt.got(409):
+            closed = {"completed", "cancelled"} - {attempt.value}
+            return state if state.orders & {(attempt.id_, status) for status in closed} else None
+        if wanted in state.orders and (attempt.response is None or attempt.got(200)):
+            return state
+        if open_ in state.orders and (attempt.response is None or attempt.got(200)):
+            return State(pet_status, state.orders - {open_} | {wanted})
+        return None if attempt.response else state
+
+    return step
+
+
+def _shows(order: int, shown: str, only: str) -> Step:
+    """Return a read of the status of a pet, or of an order of it.
+
+    order -- the id of the order; 0 for the pet
+    shown -- the status; empty if it was not found, or not on the page
+    only -- what the page is filtered by
+    """
+
+    def step(state: State) -> State | None:
+        status = dict(state.orders).get(order, "") if order else state.status
+        left_out = not status or (only and status != only)
+        return state if (status == shown if shown else left_out) else None
+
+    return step
 
 
 def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCall | None]:

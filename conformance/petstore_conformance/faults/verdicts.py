@@ -6,8 +6,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from petstore_conformance.faults import histories
-from petstore_conformance.faults.linearizability import search
-from petstore_conformance.faults.operations import RecordedCall, operations_of
+from petstore_conformance.faults.linearizability import RecordedCall, operations_of, search
 from petstore_conformance.faults.races import Race
 
 KINDS: Final = {
