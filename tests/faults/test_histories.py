@@ -270,7 +270,7 @@ def test_a_wrong_history_is_not_explained(what: str) -> None:
 
 def test_requests_of_unknown_outcome_that_are_repeated_do_not_tire_the_search() -> None:
     again = [replace(unknown(place(9, 1, 20)), sent=20 + n / 100) for n in range(500)]
-    assert len(operations_of([*TAKEN, *again])) == len([*TAKEN, "again"])
+    assert len(operations_of([*TAKEN, *again])[1]) == len(["create", "place", "again"])
     late = read("pet", 1, pet(1, "available"), 30)
     closed = close(1, 1, "cancelled", 12)
     assert violations([*TAKEN, closed, *again, late]) == ([], 0)

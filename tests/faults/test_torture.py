@@ -69,7 +69,7 @@ def histories(draw: st.DrawFn) -> list[RecordedCall]:
         if ended == inf:
             step = set_once(status, number)
         attempt = Attempt("x", "", 0, "", sent, ended, None)
-        found.append(RecordedCall(sent, ended, 1, step, attempt))
+        found.append(RecordedCall(sent, ended, step, attempt))
     return found
 
 

@@ -36,7 +36,7 @@ cannot have got its response in this state."""
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A request: what it did to a pet, or has shown of it, and when.
+    """A request: what it did to one pet, or has shown of it, and when.
 
     A page is several of them, because it may show each item as it was at another moment.
 
@@ -45,13 +45,12 @@ class RecordedCall:
 
     sent: float
     ended: float
-    pet: int
     step: Step
     attempt: Attempt
 
 
-def operations_of(history: list[Attempt]) -> list[RecordedCall]:
-    """Return the operations of a history."""
+def operations_of(history: list[Attempt]) -> dict[int, list[RecordedCall]]:
+    """Return the operations of a history on each pet, as they were sent."""
     seen = [item for attempt in history for item in attempt.items]
     pet_of = {item["id"]: item["petId"] for item in seen if "petId" in item}
     ids = _ids(history, {item["name"]: item["id"] for item in seen if "name" in item}, pet_of)
@@ -59,7 +58,7 @@ def operations_of(history: list[Attempt]) -> list[RecordedCall]:
     pet_of |= {id_: a.id_ for a in history if (id_ := ids.get(("place", a.key)))}
     # Others may have been there before the history.
     pet_of = {order: pet for order, pet in pet_of.items() if pet in pets}
-    operations = []
+    operations = defaultdict[int, list[RecordedCall]](list)
     unknown: set[tuple[str, str, int, str]] = set()
     for attempt in sorted(history, key=lambda attempt: attempt.sent):
         if attempt.response is None:  # a repetition explains no more than the first of its kind
@@ -69,7 +68,8 @@ def operations_of(history: list[Attempt]) -> list[RecordedCall]:
             unknown.add(write)
         ended = attempt.ended if attempt.response else inf
         steps = _write(attempt, ids, pet_of) if attempt.writes else _read(attempt, pet_of, pets)
-        operations += [RecordedCall(attempt.sent, ended, *step, attempt) for step in steps]
+        for pet, step in steps:
+            operations[pet].append(RecordedCall(attempt.sent, ended, step, attempt))
     return operations
 
 

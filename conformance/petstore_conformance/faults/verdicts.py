@@ -1,6 +1,6 @@
 """The violations in the history of a race, by kind, and the shortest piece that shows each."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Final
 
 from msgspec import Struct, field
@@ -73,11 +73,8 @@ def judge(race: Race, *, ended: bool) -> tuple[Findings, Counter[str]]:
         found.add("sold twice", *histories.sold_twice(orders))
         found.add("retried twice", *histories.unreturned(pets, orders, history))
         found.add("not linearizable", *histories.wrong_statuses(pets, orders))
-    by_pet = defaultdict[int, list[RecordedCall]](list)
-    for operation in operations_of(history):
-        by_pet[operation.pet].append(operation)
     counts = Counter[str]()
-    for pet, operations in by_pet.items():
+    for pet, operations in operations_of(history).items():
         verdict, stuck = search(operations)
         counts["searches given up"] += verdict is None
         if stuck:
