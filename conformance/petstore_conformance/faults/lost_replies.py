@@ -36,7 +36,7 @@ from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.stages import NotRecoveredError
 from petstore_conformance.faults.verdicts import RoundOutcome
-from petstore_conformance.harness.alarm import stack
+from petstore_conformance.harness.alarm import OverdueError, stack, within
 
 CANCELLED_SECONDS: Final = 1
 """How long a cancelled call may take to end."""
@@ -235,11 +235,9 @@ class Caller:
         while True:
             self.outcome.counts["requests"] += 1
             try:
-                async with asyncio.timeout(seconds) as limit:
+                async with within(seconds, "a call"):
                     return await call()
-            except (UnavailableError, TimeoutError) as error:
-                if isinstance(error, TimeoutError) and not limit.expired():
-                    raise
+            except (UnavailableError, OverdueError) as error:
                 if time.monotonic() > end:
                     raise NotRecoveredError(f"not within {seconds:g} s: {error!r}") from None
             await asyncio.sleep(0.02)

@@ -5,9 +5,11 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
 from petstore_conformance.faults.histories import RecordedResponse
 from petstore_conformance.faults.services import SERVICE_KEY, RunningService
+from petstore_conformance.harness.alarm import OverdueError, within
 
 
 def set_event() -> asyncio.Event:
@@ -30,7 +32,7 @@ class Endpoint:
     """
 
     live: RunningService
-    limit_seconds: float | None = None
+    limit_seconds: float = inf
     late: list[str] = field(default_factory=list)
     up: asyncio.Event = field(default_factory=set_event)
     unavailable: int = 0
@@ -68,15 +70,11 @@ class ClientConnection:
                 await asyncio.sleep(0)
                 self.close()
                 return None
-            limit = asyncio.timeout(self._target.limit_seconds)
-            try:
-                async with limit:
-                    return await self._read_response(reader)
-            except TimeoutError:
-                if limit.expired():
-                    self._target.late.append(f"{method} {path}")
-                raise
-        except (OSError, EOFError):
+            async with within(self._target.limit_seconds):
+                return await self._read_response(reader)
+        except (OSError, EOFError, OverdueError) as error:
+            if isinstance(error, OverdueError):
+                self._target.late.append(f"{method} {path}")
             self._target.lost += 1
             self.close()
             return None
