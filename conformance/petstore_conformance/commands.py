@@ -23,8 +23,7 @@ from petstore.config.discovery import check_name
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
 from petstore.contract import SettingsError, UnavailableError, WrongStoreError
-from petstore_conformance.faults.options import FaultOptions
-from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.harness import documents
 
 _STATUSES: Final = (

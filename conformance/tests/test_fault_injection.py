@@ -18,13 +18,12 @@ import pytest
 from msgspec import Struct
 from petstore_conformance.commands import main
 from petstore_conformance.faults import session
-from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import children
 from petstore_conformance.faults.session import Tally
 from petstore_conformance.faults.stages import PROXY_FAULTS
-from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import Findings, RoundOutcome
 from petstore_conformance.harness import cores
 from petstore_conformance.harness.cores import INCONCLUSIVE

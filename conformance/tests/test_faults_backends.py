@@ -16,9 +16,8 @@ import petstore_postgres
 import petstore_redis
 import pytest
 from petstore_conformance.faults import session
-from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.stages import RESTORE
-from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.harness.kit import INCONCLUSIVE_REASON
 from petstore_postgres import PostgresSettings
 from petstore_redis import RedisSettings

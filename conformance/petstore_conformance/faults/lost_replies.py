@@ -32,9 +32,9 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.faults import histories
-from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.stages import NotRecoveredError
+from petstore_conformance.faults.subjects import FaultOptions
 from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, stack, within
 

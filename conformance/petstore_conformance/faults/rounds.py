@@ -15,7 +15,6 @@ from typing import Any, Final
 from petstore.contract import Expected, SettingsError, UnavailableError
 from petstore_conformance.faults import stages
 from petstore_conformance.faults.lost_replies import Caller
-from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import Race, play
 from petstore_conformance.faults.services import SERVING_SECONDS
@@ -25,7 +24,7 @@ from petstore_conformance.faults.stages import (
     Stage,
     StillServedError,
 )
-from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import BY_TIME, RoundOutcome
 from petstore_conformance.faults.wire import Endpoint
 from petstore_conformance.harness.alarm import OverdueError, alarm, within

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, Final
 
-from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.rounds import Rounds
-from petstore_conformance.faults.subjects import Subject, split
+from petstore_conformance.faults.subjects import FaultOptions, Subject, split
 from petstore_conformance.faults.verdicts import KINDS, Findings, RoundOutcome
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE

@@ -19,7 +19,6 @@ from typing import Final
 
 from petstore.contract import SettingsError
 from petstore_conformance.faults import copies, refusals
-from petstore_conformance.faults.options import FaultOptions, ServerCommand
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import Client, Race
 from petstore_conformance.faults.services import (
@@ -31,6 +30,7 @@ from petstore_conformance.faults.services import (
     launch,
     send,
 )
+from petstore_conformance.faults.subjects import FaultOptions, ServerCommand
 from petstore_conformance.faults.verdicts import Findings, judge
 
 PROXY_FAULTS: Final = ("delay", "stall", "cut", "drop", "disconnect", "refuse")

@@ -1,18 +1,21 @@
-"""The backend under test: its settings as texts, and its server behind a proxy."""
+"""What is tested, and how: a backend, its settings and its server, and the options of a run."""
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from petstore.contract import Backend, Expected, SettingsError
 
 _ADDRESS: Final = re.compile(
     r"://(?:[^/?#]*@)?((?:\[[0-9A-Fa-f:.]+\]|[^/?#:@,\[\]]+):[0-9]+)(?![,0-9])"
 )
+
+ServerCommand = str | Callable[[], object]
 
 
 class Subject(Struct, frozen=True):
@@ -36,7 +39,7 @@ class Subject(Struct, frozen=True):
 
         Raises `SettingsError` if a service could not be given them.
         """
-        values = {field: getattr(settings, field) for field in settings.__struct_fields__}
+        values = structs.asdict(settings)
         texts = {field: _text(value) for field, value in values.items() if value is not None}
         given = {field: text.strip() for field, text in texts.items() if text}  # as to a service
         try:
@@ -54,11 +57,9 @@ class Subject(Struct, frozen=True):
 
     def address(self) -> str | None:
         """Return HOST:PORT of the one server in a URL of the settings, if there is one."""
-        for field in self.settings.__struct_fields__:
-            found = _ADDRESS.search(str(getattr(self.settings, field)))
-            if found:
-                return found[1]
-        return None
+        values = structs.asdict(self.settings).values()
+        found = (match[1] for value in values if (match := _ADDRESS.search(str(value))))
+        return next(found, None)
 
     async def open_scratch(self) -> str:
         """Open a scratch location, and close it.
@@ -68,8 +69,7 @@ class Subject(Struct, frozen=True):
         """
         backend = self.backend
         async with backend.scratch(self.settings) as settings, backend.open(settings, Expected()):
-            for field in settings.__struct_fields__ if backend.durable else ():
-                value = getattr(settings, field)
+            for field, value in structs.asdict(settings).items() if backend.durable else ():
                 own = value != getattr(self.settings, field) and isinstance(value, str | Path)
                 if own and os.path.exists(value):  # noqa: ASYNC240, PTH110 - once
                     return f"{self.name}_{field}"
@@ -80,15 +80,58 @@ class Subject(Struct, frozen=True):
 
         Raises `SettingsError` if they do not have it.
         """
-        values = {field: getattr(settings, field) for field in settings.__struct_fields__}
         changed = {
             field: value.replace(address, proxy)
-            for field, value in values.items()
+            for field, value in structs.asdict(settings).items()
             if isinstance(value, str) and address in value
         }
         if not changed:
             raise SettingsError(f"no setting of the backend '{self.name}' has the text {address}")
-        return msgspec.structs.replace(settings, **changed)
+        return structs.replace(settings, **changed)
+
+
+class FaultOptions(Struct, frozen=True, kw_only=True):
+    """The options of ``petstore-conformance test NAME --faults``.
+
+    minutes -- how long the run takes; the last round is completed
+    seed -- determines all random choices
+    timeout_seconds -- how long the longest call of the backend may take, and how long it may take
+        to recover
+    server -- HOST:PORT in the settings, which the proxy replaces; None: that of their URL
+    server_stop, server_kill, server_start, server_empty, server_save, server_restore -- shell
+        commands, or functions to be called in a thread
+    only -- the names of faults; all that are possible if there are none
+    report -- the file of the JSON report
+
+    Raises `SettingsError` if options contradict each other.
+    """
+
+    minutes: float = 2
+    seed: int = 0
+    timeout_seconds: float = 10
+    server: str | None = None
+    server_stop: ServerCommand | None = None
+    server_kill: ServerCommand | None = None
+    server_start: ServerCommand | None = None
+    server_empty: ServerCommand | None = None
+    server_save: ServerCommand | None = None
+    server_restore: ServerCommand | None = None
+    only: Sequence[str] = ()
+    report: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if not 0 < self.minutes < 10**6:
+            raise SettingsError("--minutes must be above 0 and below 1000000")
+        if not 0 < self.timeout_seconds <= 3600:
+            raise SettingsError("--timeout-seconds must be above 0 and at most 3600")
+        if bool(self.server_stop or self.server_kill) != bool(self.server_start):
+            needs = "--server-start needs --server-kill or --server-stop, and they need it"
+            raise SettingsError(needs)
+        if bool(self.server_save) != bool(self.server_restore):
+            raise SettingsError("--server-save and --server-restore need each other")
+        if self.server is not None:
+            split(self.server)
 
 
 def split(address: str) -> tuple[str, int]:

@@ -15,13 +15,12 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 from petstore_conformance.faults.histories import given_twice, lost
-from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import Client, Race
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import RunningService, send
 from petstore_conformance.faults.stages import EMPTY, NotRecoveredError, Stage
-from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import Findings, judge
 
 from petstore.contract import Backend, SettingsError
