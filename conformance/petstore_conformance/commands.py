@@ -178,18 +178,17 @@ def _fault_options(options: Namespace) -> FaultOptions | None:
 def _list(report: str | None) -> int:
     from petstore_conformance.harness.kit import sentences
 
-    if report is None:
+    if report is not None:
+        documents.write(report, [{"clause": n, "sentence": s} for n, s in sentences().items()])
+    else:
         for name, sentence in sentences().items():
             print(f"{name:<20}{sentence}")
-        return 0
-    documents.write(report, [{"clause": n, "sentence": s} for n, s in sentences().items()])
     return 0
 
 
 def _run_clauses(options: Namespace, chosen: Subject) -> int:
     from petstore_conformance import run
     from petstore_conformance.harness.kit import sentences
-    from petstore_conformance.reporter import Reporter
 
     if unknown := set(options.clause) - sentences().keys():
         name = min(unknown)
@@ -198,8 +197,7 @@ def _run_clauses(options: Namespace, chosen: Subject) -> int:
             f"--clause: the contract has no clause {name} ('petstore-conformance test --list'"
             f" prints them).{f' Did you mean {close[0]}?' if close else ''}"
         )
-    reporter = Reporter(chosen, set(options.clause))
-    return run.run(reporter, options.seed, options.report)
+    return run.run(chosen, set(options.clause), options.seed, options.report)
 
 
 def _open_scratch(chosen: Subject) -> str | None:

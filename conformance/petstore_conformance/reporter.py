@@ -57,28 +57,23 @@ class Reporter:
     stopping: Callable[[], bool]
     _tested: type[Kit]
 
-    def __init__(self, subject: Subject, chosen: Collection[str] = ()) -> None:
+    def __init__(self, subject: Subject, chosen: Collection[str]) -> None:
         self.subject = subject
-        self._chosen = chosen or sentences().keys()
+        self.chosen = chosen or sentences().keys()
         self.interrupted = False
         self.results: dict[str, ClauseResult] = {}
         self._clauses: dict[str, str] = {}  # of each test
         self._late = set[str]()  # failed because something did not end, or was unavailable
 
     @property
-    def expected(self) -> int:
-        """How many clauses are to be run."""
-        return len(self._chosen)
-
-    @property
     def missing(self) -> int:
-        """How many of them were not run."""
-        return self.expected - len(self.results)
+        """How many of the clauses to run were not run."""
+        return len(self.chosen) - len(self.results)
 
     @property
     def partial(self) -> bool:
         """Whether something is left out, so that the backend may not be called compliant."""
-        return self.expected < len(sentences())
+        return len(self.chosen) < len(sentences())
 
     def pytest_configure(self) -> None:
         """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
@@ -92,7 +87,7 @@ class Reporter:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out the clauses that were not chosen; sort the others by their classes."""
-        items[:] = [item for item in items if self._clauses[item.name] in self._chosen]
+        items[:] = [item for item in items if self._clauses[item.name] in self.chosen]
         order = [name for class_ in self._tested.__mro__ for name in vars(class_)]
         items.sort(key=lambda item: order.index(item.name))
 
@@ -155,10 +150,6 @@ class Reporter:
     def broken(self) -> list[str]:
         """Return the clauses that failed, first the one that names the breach most narrowly."""
         return begin_with(self.named("failed"), self._late)
-
-    def result(self, clause: str) -> ClauseResult:
-        """Return the result of a clause, which may not have been run."""
-        return self.results.get(clause, ClauseResult(clause, "not run"))
 
     def named(self, outcome: str) -> list[str]:
         """Return the clauses with an outcome."""

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import warnings
+from collections.abc import Collection
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
@@ -18,11 +19,12 @@ from pluggy import PluggyTeardownRaisedWarning
 
 from petstore import __version__
 from petstore.contract import CONTRACT
+from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.kit import sentences
 from petstore_conformance.harness.signals import signals_to_stop
-from petstore_conformance.reporter import Reporter
+from petstore_conformance.reporter import ClauseResult, Reporter
 
 PROMISES: Final = ("shared", "durable", "snapshots")
 """The fields of `Backend` that promise something."""
@@ -32,10 +34,10 @@ _INTERRUPTED: Final = 130
 """The exit status of a process that SIGINT has ended, in a shell."""
 
 
-def run(reporter: Reporter, seed: int, report: str | None) -> int:
+def run(subject: Subject, chosen: Collection[str], seed: int, report: str | None) -> int:
     """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
 
-    reporter -- knows the backend, and what of the kit is to be run
+    chosen -- the names of the clauses to run; all if there are none
     seed -- the same one makes the same calls in the clause `model`, and chooses the same values
         where there is not time for all of them
     report -- the file of the JSON report, or "-" for standard output; all else is then printed to
@@ -51,6 +53,7 @@ def run(reporter: Reporter, seed: int, report: str | None) -> int:
     for option in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # they could deselect clauses
         os.environ.pop(option, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so could plugins that are installed
+    reporter = Reporter(subject, chosen)
     with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
         _run_tests(reporter, seed)
         status = _status(reporter)
@@ -88,12 +91,13 @@ def _verdict(reporter: Reporter, status: int) -> str:
     """Return the last line of the output."""
     name = reporter.subject.name
     failed, slow = reporter.broken(), len(reporter.named("inconclusive"))
-    counts = f"{len(failed)} of {reporter.expected} clauses failed, {reporter.missing} not run"
+    expected = len(reporter.chosen)
+    counts = f"{len(failed)} of {expected} clauses failed, {reporter.missing} not run"
     if status == _INTERRUPTED:
         return f"interrupted: {counts}"
     if status == INCONCLUSIVE:
         return (
-            f"{name} is not judged: {slow} of {reporter.expected} clauses were inconclusive,"
+            f"{name} is not judged: {slow} of {expected} clauses were inconclusive,"
             " because too few values could be tried or the machine is too busy; each line says why"
         )
     if status:
@@ -118,7 +122,7 @@ def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
         INCONCLUSIVE: "inconclusive",
         _INTERRUPTED: "interrupted",
     }[status]
-    results = [reporter.result(clause) for clause in sentences()]
+    results = [reporter.results.get(name, ClauseResult(name, "not run")) for name in sentences()]
     return {
         "backend": subject.name,
         # Of the distribution that provides the backend.
