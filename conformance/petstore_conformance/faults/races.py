@@ -5,11 +5,13 @@ It knows a service only by its address, so it works with any backend.
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Final
 
 from petstore_conformance.faults.histories import (
     Attempt,
@@ -37,6 +39,11 @@ WALKED = 3
 
 FLOOR = 150
 """How many attempts must have got a response before each fault, and after the last one."""
+
+CONNECTIONS: Final = 8
+"""How many connections ask at once whether anything is served, so that each worker gets some."""
+
+NO_RESPONSE: Final = "no response"
 
 Fault = Callable[[], Awaitable[None]]
 
@@ -312,3 +319,30 @@ async def _go_on(race: Race, seconds: float) -> None:
     await asyncio.sleep(seconds)
     while race.responses < before + FLOOR and not race.gone:  # noqa: ASYNC110 - a slow disk
         await asyncio.sleep(0.01)
+
+
+async def served(race: Race, limit_seconds: float, *, writing: bool) -> set[str]:
+    """Send a read and a check of readiness over new connections; with `writing`, a write before.
+
+    Returns what got another response than 503, and `NO_RESPONSE` if something got none.
+    """
+    found = set[str]()
+
+    async def ask() -> None:
+        target = Endpoint(race.target.live, limit_seconds)
+        connection = ClientConnection(target)
+        responses = {}
+        if writing:
+            key, sent = f"gone-{secrets.token_hex(8)}", time.monotonic()
+            method, path, pet, _ = _request("create", 0, key, 0)
+            responses["a write"] = response = await connection.exchange(method, path, pet, key)
+            race.history.append(Attempt("create", key, 0, key, sent, time.monotonic(), response))
+        responses["a read"] = await connection.exchange("GET", "/pets")
+        responses["/readyz"] = await connection.exchange("GET", "/readyz", root="")
+        connection.close()
+        got = {f"{what}: {each.status}": each.status for what, each in responses.items() if each}
+        race.failed += [text for text, status in got.items() if status >= 500]
+        found.update(got, {NO_RESPONSE} if target.lost else ())
+
+    await asyncio.gather(*(ask() for _ in range(CONNECTIONS)))
+    return found

@@ -18,9 +18,9 @@ from random import Random
 from typing import Final
 
 from petstore.contract import SettingsError
-from petstore_conformance.faults import copies, refusals
+from petstore_conformance.faults import copies
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.races import Client, Race
+from petstore_conformance.faults.races import NO_RESPONSE, Client, Race, served
 from petstore_conformance.faults.services import (
     SERVICE_KEY,
     SERVING_SECONDS,
@@ -292,17 +292,17 @@ class Stage:
         Raises `StillServedError` if one gets another response after its time.
         """
         limit = self.options.timeout_seconds
-        begin = served = time.monotonic()
+        begin = last = time.monotonic()
         while True:
-            found = await refusals.served(self.race, limit, writing=writing)
+            found = await served(self.race, limit, writing=writing)
             now = time.monotonic()
             if found and now > begin + limit:
                 # An id that is assigned again is wrong however busy the machine is.
-                await refusals.served(self.race, limit, writing=True)
+                await served(self.race, limit, writing=True)
                 raise StillServedError(f"{limit:g} s after that: {', '.join(sorted(found))}")
             if found:
-                served = now
-            elif now >= served + seconds:
+                last = now
+            elif now >= last + seconds:
                 break
         await self._check_refused("later")
         if self.workers > 1:
@@ -318,8 +318,8 @@ class Stage:
 
     async def _check_refused(self, when: str) -> None:
         """Check that nothing is served any more; a connection may break."""
-        found = await refusals.served(self.race, self.options.timeout_seconds, writing=True)
-        if found := found - {refusals.NO_RESPONSE}:
+        found = await served(self.race, self.options.timeout_seconds, writing=True)
+        if found := found - {NO_RESPONSE}:
             raise StillServedError(f"{when}: {', '.join(sorted(found))}")
 
     async def _end_with_a_write(self) -> None:
