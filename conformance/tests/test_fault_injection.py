@@ -20,13 +20,12 @@ from petstore_conformance.commands import main
 from petstore_conformance.faults import session
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.rounds import Rounds
-from petstore_conformance.faults.services import children
 from petstore_conformance.faults.session import Tally
 from petstore_conformance.faults.stages import PROXY_FAULTS
 from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import Findings, RoundOutcome
 from petstore_conformance.harness import cores
-from petstore_conformance.harness.cores import INCONCLUSIVE
+from petstore_conformance.harness.cores import INCONCLUSIVE, children
 
 from conformance.tests import filed
 from petstore.contract import SettingsError, UnavailableError
@@ -362,7 +361,7 @@ def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, nu
         text=True,
     )
     # Before there is a location, a child process may be one that an import has started.
-    services = until(lambda: children(run.pid) if any(locations.iterdir()) else None)
+    services = until(lambda: children()[run.pid] if any(locations.iterdir()) else None)
     run.send_signal(number)
     output, errors = run.communicate(timeout=HANG_SECONDS)
     assert (run.returncode, errors) == (130, "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from petstore_conformance.faults.services import children
+from petstore_conformance.harness.cores import children
 
 from petstore.config.keys import new_key
 from petstore.server import serve
@@ -47,7 +47,7 @@ def test_sigterm_during_the_start_ends_with_status_0(tmp_path: Path, workers: st
         with running(tmp_path, *serve, **settings) as popen:
             until(lambda: handles(popen.pid, signal.SIGTERM))  # until then Python itself starts
             time.sleep(whole * kill / KILLS)
-            processes = children(popen.pid)
+            processes = children()[popen.pid]
             popen.terminate()
             assert popen.wait(HANG_SECONDS) == 0, (kill, log.read_text())
         assert "Traceback" not in log.read_text()

@@ -18,7 +18,7 @@ from typing import Final
 
 import httpx
 import pytest
-from petstore_conformance.faults.services import children
+from petstore_conformance.harness.cores import children
 
 from tests.support.documents import ROOT, blocks
 from tests.support.environments import missing, program
@@ -126,10 +126,10 @@ def system(tmp_path: Path) -> Iterator[System]:
             stderr=log,
         )
     try:
-        until(lambda: popen.poll() is not None or children(popen.pid))
+        until(lambda: popen.poll() is not None or children()[popen.pid])
         if popen.poll() is not None:
             missing(f"nothing can be booted here: {(tmp_path / 'log').read_text()}")
-        booted = System(root, children(popen.pid)[0])
+        booted = System(root, children()[popen.pid][0])
         until(lambda: booted.type("systemctl is-active basic.target"), errors=(AssertionError,))
         yield booted
     finally:

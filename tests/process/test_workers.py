@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from petstore_conformance.faults.services import RunningService, children
+from petstore_conformance.faults.services import RunningService
+from petstore_conformance.harness.cores import children
 
 from petstore.config.keys import WATCH_SECONDS
 from tests.support.command import running
@@ -134,7 +135,7 @@ def test_a_worker_that_cannot_be_replaced_is_replaced_later(tmp_path: Path) -> N
 def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
     settings = {"drain_seconds": "600", "shutdown_seconds": "60"}
     with served(tmp_path, **settings) as live, client_of_each(live) as clients:
-        processes = children(live.popen.pid)
+        processes = children()[live.popen.pid]
         first, last = live.workers()
         live.popen.send_signal(signal.SIGTERM)
         until(lambda: live.log.read_text().count("stopping: draining") == WORKERS)
@@ -192,7 +193,7 @@ def test_an_interrupt_while_workers_start_ends_with_status_0(
 ) -> None:
     with starting(tmp_path) as service:
         assert service.process is not None
-        processes = children(service.process.pid)
+        processes = children()[service.process.pid]
         time.sleep(seconds)
         os.killpg(service.process.pid, signal.SIGINT)
         assert service.process.wait(HANG_SECONDS) == 0

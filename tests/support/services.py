@@ -136,7 +136,9 @@ def process(directory: Path, *flags: str, script: str = "", **settings: str) -> 
         backend = "sqlite" if "workers" in settings else "memory"
         settings = {"backend": backend, **place(backend, directory)} | settings
     settings = {"api_keys": f"{KEY},{OTHER_KEY}", "listen": "127.0.0.1:0"} | settings
-    service = services.launch(directory / "serve.log", settings, flags, script, HANG_SECONDS)
+    program = ("-c", script) if script else ("-m", "petstore")
+    command = (*program, "serve", *flags)
+    service = services.launch(directory / "serve.log", settings, HANG_SECONDS, command)
     assert service.process is not None
     try:
         live = Live(service.host, service.port, service.process)

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from petstore_conformance.harness import cores
+from petstore_conformance.harness.cores import children
 
 SERVICE_KEY: Final = "test-key-one-of-two"
 """The API key of the clients."""
@@ -54,7 +54,7 @@ class RunningService:
         assert self.process is not None
         return [
             child
-            for child in children(self.process.pid)
+            for child in children()[self.process.pid]
             if b"spawn_main" in _read(child, "cmdline")
         ]
 
@@ -63,11 +63,6 @@ def send(process: int, signal_: int) -> None:
     """Send a signal to a process, unless it has ended."""
     with suppress(ProcessLookupError):
         os.kill(process, signal_)
-
-
-def children(parent: int) -> list[int]:
-    """Return the ids of the running child processes of a process."""
-    return cores.children().get(parent, [])
 
 
 def _read(process: int, file: str) -> bytes:
@@ -86,27 +81,25 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 def launch(
     log: Path,
     settings: Mapping[str, str],
-    flags: tuple[str, ...] = (),
-    script: str = "",
-    seconds: float | None = None,
+    seconds: float,
+    command: Sequence[str] = ("-m", "petstore", "serve"),
 ) -> RunningService:
     """Run `petstore serve`, with its log in a file; return once it serves.
 
     settings -- such as "sqlite_path"; others than these are not set
-    script -- Python to run instead, which may change something before it calls `cli.main`
-    seconds -- how long it may take until it serves; by default `SERVING_SECONDS`
+    seconds -- how long it may take until it serves
+    command -- what Python runs
 
     Raises `NotServingError`, after which no process is left.
     """
-    program = ("-c", script) if script else ("-m", "petstore")
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, *program, "serve", *flags],
+            [sys.executable, *command],
             env=environment(settings),
             stdout=subprocess.DEVNULL,
             stderr=stderr,
         )
-    end = time.monotonic() + (SERVING_SECONDS if seconds is None else seconds)
+    end = time.monotonic() + seconds
     with ExitStack() as cleanup:
         cleanup.callback(RunningService("", 0, process).kill)
         while True:

@@ -117,7 +117,7 @@ class Stage:
                 with self._lock:
                     if self._closed:
                         raise NotRecoveredError("the round was interrupted")
-                    self.service = launch(self.log, settings)
+                    self.service = launch(self.log, settings, SERVING_SECONDS)
                     return self.service
             except NotServingError as error:
                 if time.monotonic() > end:

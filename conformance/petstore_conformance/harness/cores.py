@@ -1,6 +1,7 @@
 """Whether something was slow because this process, or its server, had to wait for a core."""
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -74,7 +75,7 @@ def read() -> dict[str, tuple[int, int]]:
 def _own_processes() -> Iterator[Path]:
     running, processes = children(), [os.getpid()]
     for process in processes:  # it grows
-        processes += running.get(process, [])
+        processes += running[process]
         yield Path(f"/proc/{process}")
 
 
@@ -85,12 +86,12 @@ def threads(processes: Iterable[Path]) -> Iterator[Path]:
             yield from (process / "task").iterdir()
 
 
-def children() -> dict[int, list[int]]:
+def children() -> defaultdict[int, list[int]]:
     """Return the ids of the running child processes of each process."""
-    found: dict[int, list[int]] = {}
+    found = defaultdict[int, list[int]](list)
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             state, parent = (process / "stat").read_bytes().rpartition(b")")[2].split()[:2]
             if state != b"Z":
-                found.setdefault(int(parent), []).append(int(process.name))
+                found[int(parent)].append(int(process.name))
     return found
