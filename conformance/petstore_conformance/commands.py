@@ -132,17 +132,17 @@ def _test(options: Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
-    file = _open_scratch(chosen)
+    opened = _open_scratch(chosen)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
         sys.stdout.reconfigure(errors="backslashreplace")
-    if file is None:
+    if opened is None:
         status = 1
     elif faults:
         from petstore_conformance.faults import session
 
-        status = session.run(chosen, faults, file).status
+        status = session.run(opened, faults).status
     else:
-        status = _run_clauses(options, chosen)
+        status = _run_clauses(options, opened)
     if any(not thread.daemon for thread in threading.enumerate()[1:]):
         sys.stdout.flush()
         os._exit(status)  # the plugin has left threads, for which Python would wait for ever
@@ -200,11 +200,10 @@ def _run_clauses(options: Namespace, chosen: Subject) -> int:
     return run.run(chosen, set(options.clause), options.seed, options.report)
 
 
-def _open_scratch(chosen: Subject) -> str | None:
+def _open_scratch(chosen: Subject) -> Subject | None:
     """Check that an empty location can be opened; the configured data is not touched.
 
-    Returns the setting that names its file, or "". If that, or closing it, has not ended in time,
-    prints where it waits, and returns None.
+    If that, or closing it, has not ended in time, prints where it waits, and returns None.
     """
     from petstore_conformance.harness import kit
     from petstore_conformance.harness.alarm import OverdueError, alarm, within
@@ -212,21 +211,21 @@ def _open_scratch(chosen: Subject) -> str | None:
     overdue: list[OverdueError] = []
     what = "opening and closing an empty location"
 
-    async def run() -> str:
+    async def run() -> Subject:
         try:
             async with within(kit.CLAUSE_SECONDS, what):
-                return await chosen.open_scratch()
+                return await chosen.opened()
         except OverdueError as error:
             overdue.append(error)  # now to end its threads may take longer
-        return ""
+        return chosen
 
     try:
         with alarm(kit.LIMIT_SECONDS, what):
-            file = asyncio.run(run())
+            opened = asyncio.run(run())
     except OverdueError as error:
         overdue.append(error)
     if not overdue:
-        return file
+        return opened
     cause = overdue[0].__cause__
     frames = traceback.extract_tb(cause.__traceback__ if cause else None)
     where = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]

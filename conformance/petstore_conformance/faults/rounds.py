@@ -49,7 +49,6 @@ class Rounds:
 
     stage -- makes the stages, whose methods are the faults
     more -- the names of faults that only these stages have
-    file -- the setting that names the file of a store, if one does
     end -- when a round that still runs is cut short, and not judged; on the monotonic clock
     possible -- the faults that this backend can meet, in a fixed order
     """
@@ -59,20 +58,19 @@ class Rounds:
     proxy: Proxy | None
     stage: Callable[..., Stage] = Stage
     more: Sequence[str] = ()
-    file: str = ""
     end: float = inf
 
     def __post_init__(self) -> None:
         """Find out what is possible. Raises `SettingsError` if something else was chosen."""
         self._reachable = True
-        options, only = self.options, self.options.only
+        options, only, file = self.options, self.options.only, self.subject.file
         possible = ["kill-service"]
         if self.subject.backend.shared and Path("/proc/self").exists():
             possible.append("kill-worker")
         if self.proxy:
             possible += [*stages.PROXY_FAULTS, CALLS]
         for name in stages.SERVER_FAULTS:
-            if getattr(options, name.replace("-", "_")) or (name == stages.RESTORE and self.file):
+            if getattr(options, name.replace("-", "_")) or (name == stages.RESTORE and file):
                 possible.append(name)
         possible += self.more
         if unknown := set(only) - set(possible):
@@ -165,21 +163,19 @@ class Rounds:
     async def _race(
         self, outcome: RoundOutcome, random: Random, number: int, plan: list[str]
     ) -> None:
-        backend = self.subject.backend
         several = random.random() < 0.5 or any(
             "worker" in name or name in stages.LAST for name in plan
         )
         async with self._location(outcome) as settings:
             with tempfile.TemporaryDirectory() as directory:
                 stage = self.stage(
+                    subject=self.subject,
                     options=self.options,
                     texts=self.subject.texts(settings) | {"backend": self.subject.choice},
                     directory=Path(directory),
                     random=random,
                     proxy=self.proxy,
-                    file=self.file,
-                    durable=backend.durable,
-                    workers=2 if several and backend.shared else 1,
+                    workers=2 if several and self.subject.backend.shared else 1,
                 )
                 try:
                     await self._on(stage, outcome, number, plan)

@@ -85,10 +85,8 @@ class Tally:
         documents.write(file, report)
 
 
-def run(subject: Subject, options: FaultOptions, file: str = "") -> Tally:
+def run(subject: Subject, options: FaultOptions) -> Tally:
     """Run rounds of faults in scratch locations until time is over; print and return a verdict.
-
-    file -- the setting that names the file of a store, if one does
 
     Raises `SettingsError` for options that do not fit.
     """
@@ -96,10 +94,10 @@ def run(subject: Subject, options: FaultOptions, file: str = "") -> Tally:
     with Proxy(*split(address)) if address else nullcontext() as front:
         if address and front:  # whether it is there to be replaced
             subject.redirect(subject.settings, address, f"127.0.0.1:{front.port}")
-        rounds = Rounds(subject, options, front, file=file)
+        rounds = Rounds(subject, options, front)
         print(f"{subject.name}, {options.minutes:g} minutes, seed {options.seed}:", end=" ")
         print(", ".join(rounds.possible), flush=True)
-        for line in _missing(subject, options, address, file):
+        for line in _missing(subject, options, address):
             print(line, flush=True)
         tally = Tally(options.minutes)
         try:
@@ -126,9 +124,7 @@ def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
         raise
 
 
-def _missing(
-    subject: Subject, options: FaultOptions, address: str | None, file: str
-) -> Iterator[str]:
+def _missing(subject: Subject, options: FaultOptions, address: str | None) -> Iterator[str]:
     """Yield what this run cannot try, and why."""
     if not subject.backend.durable:
         yield "not durable: a kill loses its data, so a round is judged up to the kill"
@@ -138,7 +134,7 @@ def _missing(
         yield "no URL with one HOST:PORT in its settings, and no --server: no proxy"
     elif not (options.server_kill or options.server_stop):
         yield "no --server-kill and no --server-stop: its server is not killed"
-    if subject.backend.durable and not (file or options.server_restore):
+    if subject.backend.durable and not (subject.file or options.server_restore):
         yield "no file in its settings, and no --server-restore: no older copy is tried"
 
 

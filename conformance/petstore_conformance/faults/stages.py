@@ -30,7 +30,7 @@ from petstore_conformance.faults.services import (
     launch,
     send,
 )
-from petstore_conformance.faults.subjects import FaultOptions, ServerCommand
+from petstore_conformance.faults.subjects import FaultOptions, ServerCommand, Subject
 from petstore_conformance.faults.verdicts import Findings, judge
 
 PROXY_FAULTS: Final = ("delay", "stall", "cut", "drop", "disconnect", "refuse")
@@ -66,19 +66,17 @@ class Stage:
 
     texts -- the settings of the location, with the proxy in them if there is one
     directory -- an empty one, for the log and for a copy of the store
-    file -- the setting that names the file of the store, if one does
     workers -- how many serve; with 1, the process serves itself
     race -- the clients; set before the first fault
     happened -- the faults so far
     """
 
+    subject: Subject
     options: FaultOptions
     texts: dict[str, str]
     directory: Path
     random: Random
     proxy: Proxy | None
-    file: str
-    durable: bool
     workers: int
     race: Race = field(init=False)
     service: RunningService | None = field(default=None, init=False)
@@ -164,10 +162,10 @@ class Stage:
         target = self.race.target
         await self._end_with_a_write()
         target.up.clear()
-        if not self.durable:
+        if not self.subject.backend.durable:
             self.race.gone_at = time.monotonic()
         await asyncio.to_thread(self.stop)
-        if self.durable:
+        if not self.race.gone:
             target.live = await asyncio.to_thread(self.start)
             target.up.set()
             self.race.going.set()
@@ -337,7 +335,7 @@ class Stage:
         command = getattr(self.options, option)
         if command is None:  # the store is a file
             copying = copies.save if option == "server_save" else copies.restore
-            command = partial(copying, Path(self.texts[self.file]), self.directory / "copy")
+            command = partial(copying, Path(self.texts[self.subject.file]), self.directory / "copy")
         running = asyncio.ensure_future(asyncio.to_thread(_execute, option, command, self.texts))
         try:
             await asyncio.shield(running)

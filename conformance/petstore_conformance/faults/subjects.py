@@ -25,6 +25,7 @@ class Subject(Struct, frozen=True):
     choice -- the setting PETSTORE_BACKEND: the name, or ``distribution:name``
     settings -- those with which it can work; only scratch locations of it are used
     distribution, version -- of the installed distribution that provides it
+    file -- the setting that names the file or folder of a store that lasts, such as "acme_path"
     """
 
     name: str
@@ -33,6 +34,7 @@ class Subject(Struct, frozen=True):
     settings: Any
     distribution: str = ""
     version: str = ""
+    file: str = ""
 
     def texts(self, settings: Any) -> dict[str, str]:
         """Return settings as texts by name, such as "acme_url".
@@ -61,19 +63,18 @@ class Subject(Struct, frozen=True):
         found = (match[1] for value in values if (match := _ADDRESS.search(str(value))))
         return next(found, None)
 
-    async def open_scratch(self) -> str:
-        """Open a scratch location, and close it.
+    async def opened(self) -> "Subject":
+        """Open a scratch location, and close it; return the subject, with its `file` if it has one.
 
-        Returns the setting that names the file or folder of a store that lasts, such as
-        "acme_path", or "". Raises `UnavailableError` if the storage cannot be reached.
+        Raises `UnavailableError` if the storage cannot be reached.
         """
         backend = self.backend
         async with backend.scratch(self.settings) as settings, backend.open(settings, Expected()):
             for field, value in structs.asdict(settings).items() if backend.durable else ():
                 own = value != getattr(self.settings, field) and isinstance(value, str | Path)
                 if own and os.path.exists(value):  # noqa: ASYNC240, PTH110 - once
-                    return f"{self.name}_{field}"
-        return ""
+                    return structs.replace(self, file=f"{self.name}_{field}")
+        return self
 
     def redirect(self, settings: Any, address: str, proxy: str) -> Any:
         """Return settings in which the HOST:PORT of the server is replaced by that of a proxy.
