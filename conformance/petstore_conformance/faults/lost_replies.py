@@ -7,7 +7,7 @@ if one was sent twice.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ from petstore_conformance.faults.stages import NotRecoveredError
 from petstore_conformance.faults.subjects import FaultOptions
 from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, stack, within
+from petstore_conformance.model.calls import AnyCall
 
 CANCELLED_SECONDS: Final = 1
 """How long a cancelled call may take to end."""
@@ -46,9 +47,6 @@ MAX_REPLIES: Final = 20
 
 _AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _RESTORED: Final = Pet(10**6, "restored", 7, PetStatus.SOLD)
-
-_Write = Callable[[], Awaitable[Any]]
-MethodCalls = dict[str, Callable[[], Coroutine[Any, Any, Any]]]
 
 
 @dataclass
@@ -79,7 +77,7 @@ class Caller:
                 self.proxy.heal()
                 await self._recover(part.__name__[1:])
 
-    def _calls(self) -> MethodCalls:
+    def _calls(self) -> dict[str, AnyCall]:
         """Return a call of each method, and one that opens another repository."""
         repository, status = self._repository, OrderStatus.CANCELLED
         return {
@@ -164,15 +162,15 @@ class Caller:
         """Lose the replies to writes without a token; none may take effect twice, or by half."""
         repository, names = self._repository, list[str]()
 
-        async def create_pet() -> _Write:
+        async def create_pet() -> AnyCall:
             new = self._new()
             names.append(new.name)
             return partial(repository.create_pet, new)
 
-        async def place_order() -> _Write:
+        async def place_order() -> AnyCall:
             return partial(repository.place_order, await self._new_pet(), _AT)
 
-        async def update_order() -> _Write:
+        async def update_order() -> AnyCall:
             order_id = (await repository.place_order(await self._new_pet(), _AT)).id
             return partial(repository.update_order, order_id, OrderStatus.COMPLETED)
 
@@ -193,7 +191,7 @@ class Caller:
         for wrong in histories.wrong_statuses(to_builtins(created), to_builtins(orders)):
             self.outcome.found.add("otherwise wrong", f"after lost replies, {wrong}")
 
-    async def _lose_nth(self, name: str, nth: int, write: _Write) -> bool:
+    async def _lose_nth(self, name: str, nth: int, write: AnyCall) -> bool:
         """Make a write, and lose its `nth` reply; return whether it had as many."""
         before, what = self.proxy.cuts, f"{name}, reply {nth} lost"
         self.proxy.drop = nth
@@ -225,7 +223,7 @@ class Caller:
             except Exception as error:  # noqa: BLE001 - a driver may raise anything
                 self.outcome.found.add("wrong error", f"{name} after {after}: {error!r}")
 
-    async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def _retry(self, call: AnyCall) -> Any:
         """Make a call until the storage is available; return its result.
 
         Raises `NotRecoveredError`.
@@ -243,7 +241,7 @@ class Caller:
             await asyncio.sleep(0.02)
 
 
-def begin(calls: MethodCalls) -> dict[str, asyncio.Task[Any]]:
+def begin(calls: dict[str, AnyCall]) -> dict[str, asyncio.Task[Any]]:
     """Begin calls. If the run is interrupted, asyncio reports no error that was not retrieved."""
     tasks = {name: asyncio.ensure_future(call()) for name, call in calls.items()}
     for task in tasks.values():

@@ -8,9 +8,7 @@ import ssl
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final, Self
-
-HOST: Final = "127.0.0.1"
+from typing import Any, Self
 
 
 class Proxy:
@@ -27,7 +25,7 @@ class Proxy:
     """
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self.host = HOST
+        self.host = "127.0.0.1"
         self.port = 0
         self.delay = 0.0
         self.cut_after: int | None = None
@@ -78,7 +76,7 @@ class Proxy:
 
     async def _listen(self) -> None:
         if self._listener is None:
-            listening = asyncio.start_server(self._accept, HOST, self.port, ssl=self._tls)
+            listening = asyncio.start_server(self._accept, self.host, self.port, ssl=self._tls)
             self._listener = await listening
             self.port = self._listener.sockets[0].getsockname()[1]
 

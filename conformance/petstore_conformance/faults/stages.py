@@ -146,10 +146,7 @@ class Stage:
         return self.random.randrange(4, 12)
 
     def judge(self, *, ended: bool) -> tuple[Findings, Counter[str]]:
-        """Return the violations of the race by their kinds, and what is to be counted.
-
-        ended -- whether it came to its end
-        """
+        """Return what `verdicts.judge` says of the race; others may promise more, or less."""
         return judge(self.race, ended=ended)
 
     async def meet(self, name: str) -> None:
@@ -217,20 +214,19 @@ class Stage:
 
     async def cut(self) -> None:
         """Cut a connection to the server somewhere within a response."""
-        await self._until_cut(cut_after=self.random.randrange(2000))
-        await self.recover("a connection was cut")
+        self.front.cut_after = self.random.randrange(2000)
+        await self._until_cut("a connection was cut")
 
     async def drop(self) -> None:
         """Lose exactly the next response of the server."""
-        await self._until_cut(drop=1)
-        await self.recover("a response was lost")
+        self.front.drop = 1
+        await self._until_cut("a response was lost")
 
-    async def _until_cut(self, cut_after: int | None = None, drop: int = 0) -> None:
-        """Let the proxy close a connection; wait for that, but not long if nothing passes it."""
-        before = self.front.cuts
-        self.front.cut_after, self.front.drop = cut_after, drop
-        await _until(lambda: self.front.cuts > before, 1)
-        self.front.cut_after, self.front.drop = None, 0
+    async def _until_cut(self, what: str) -> None:
+        """Wait until the proxy has closed a connection, but not long if nothing passes it."""
+        await _until(lambda: self.front.cut_after is None and not self.front.drop, 1)
+        self.front.heal()
+        await self.recover(what)
 
     async def disconnect(self) -> None:
         """Cut all connections to the server at once."""
