@@ -8,11 +8,12 @@ def save(store: Path, copy: Path) -> None:
     """Copy a store, to which nobody writes, into a new folder."""
     copy.mkdir()
     for path in _parts(store):
-        _copy(path, copy / path.name)
+        copying = shutil.copytree if path.is_dir() else shutil.copy2
+        copying(path, copy / path.name)
 
 
 def restore(store: Path, copy: Path) -> None:
-    """Put a copy in the place of the store, by renaming, as tools for backups do.
+    """Move a copy to the place of the store, by renaming at last, as tools for backups do.
 
     A file that has not changed stays, as others may hold a lock of it.
     """
@@ -24,7 +25,7 @@ def restore(store: Path, copy: Path) -> None:
         if path.is_file() and path.read_bytes() == source.read_bytes():
             continue
         new, old = path.with_name(f".new-{path.name}"), path.with_name(f".old-{path.name}")
-        _copy(source, new)
+        shutil.move(source, new)
         if path.is_dir():
             path.rename(old)
         new.replace(path)
@@ -33,11 +34,6 @@ def restore(store: Path, copy: Path) -> None:
 
 def _parts(store: Path) -> list[Path]:
     return [path for path in store.parent.iterdir() if path.name.startswith(store.name)]
-
-
-def _copy(source: Path, target: Path) -> None:
-    copy = shutil.copytree if source.is_dir() else shutil.copy2
-    copy(source, target)
 
 
 def _remove(path: Path) -> None:
