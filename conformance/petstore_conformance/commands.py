@@ -217,15 +217,13 @@ def _open_scratch(chosen: Subject) -> Subject | None:
                 return await chosen.opened()
         except OverdueError as error:
             overdue.append(error)  # now to end its threads may take longer
-        return chosen
+            raise
 
     try:
         with alarm(kit.LIMIT_SECONDS, what):
-            opened = asyncio.run(run())
+            return asyncio.run(run())
     except OverdueError as error:
         overdue.append(error)
-    if not overdue:
-        return opened
     cause = overdue[0].__cause__
     frames = traceback.extract_tb(cause.__traceback__ if cause else None)
     where = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
