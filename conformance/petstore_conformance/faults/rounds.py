@@ -192,13 +192,13 @@ class Rounds:
             offered=OFFERED[number % len(OFFERED)],
             abandoned=random.choice(ABANDONED),
         )
-        broken: list[BaseException] = []
+        broken: Sequence[Exception] = ()
         try:
             async with within(60 + 2 * self._seconds(plan), "the race"):
                 faults = [partial(stage.meet, name) for name in plan]
                 await play(race, stage.clients(), random.uniform(0.02, 0.2), faults)
         except Exception as error:  # noqa: BLE001 - whatever it is, the round did not end
-            broken = _leaves(error)
+            broken = error.exceptions if isinstance(error, ExceptionGroup) else [error]
         for cause in broken:
             if isinstance(cause, SettingsError):  # a command of the author's
                 raise cause
@@ -225,13 +225,7 @@ class Rounds:
         return commands + len(plan) * (20 + 2 * self.options.timeout_seconds)
 
 
-def _leaves(group: BaseException) -> list[BaseException]:
-    if isinstance(group, BaseExceptionGroup):
-        return [leaf for error in group.exceptions for leaf in _leaves(error)]
-    return [group]
-
-
-def _described(error: BaseException, otherwise: str) -> tuple[str, str]:
+def _described(error: Exception, otherwise: str) -> tuple[str, str]:
     """Return the kind of what has ended a round too early, and a text."""
     match error:
         case NotRecoveredError() | UnavailableError() | OverdueError():
