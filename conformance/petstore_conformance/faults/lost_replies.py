@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from types import NoneType
@@ -38,6 +37,7 @@ from petstore_conformance.faults.subjects import FaultOptions
 from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, stack, within
 from petstore_conformance.model.calls import AnyCall
+from petstore_conformance.model.values import AT
 
 CANCELLED_SECONDS: Final = 1
 """How long a cancelled call may take to end."""
@@ -45,7 +45,6 @@ CANCELLED_SECONDS: Final = 1
 MAX_REPLIES: Final = 20
 """How many replies to a write are lost at most, if a driver repeats it again and again."""
 
-_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _RESTORED: Final = Pet(10**6, "restored", 7, PetStatus.SOLD)
 
 
@@ -69,7 +68,7 @@ class Caller:
         """Let the calls of a repository meet each of the faults, in a random order."""
         async with self.opened() as self._repository:
             self._pet = await self._new_pet()
-            self._order = (await self._repository.place_order(self._pet, _AT)).id
+            self._order = (await self._repository.place_order(self._pet, AT)).id
             parts = [self._cancel, self._stall, self._refuse, self._lose]
             self.random.shuffle(parts)
             for part in parts:
@@ -84,7 +83,7 @@ class Caller:
             "create_pet": lambda: repository.create_pet(self._new()),
             "get_pet": lambda: repository.get_pet(self._pet),
             "list_pets": lambda: repository.list_pets(PetQuery(0, 10)),
-            "place_order": lambda: repository.place_order(MAX_ID, _AT),
+            "place_order": lambda: repository.place_order(MAX_ID, AT),
             "get_order": lambda: repository.get_order(self._order),
             "list_orders": lambda: repository.list_orders(OrderQuery(0, 10)),
             "update_order": lambda: repository.update_order(self._order, status),
@@ -168,10 +167,10 @@ class Caller:
             return partial(repository.create_pet, new)
 
         async def place_order() -> AnyCall:
-            return partial(repository.place_order, await self._new_pet(), _AT)
+            return partial(repository.place_order, await self._new_pet(), AT)
 
         async def update_order() -> AnyCall:
-            order_id = (await repository.place_order(await self._new_pet(), _AT)).id
+            order_id = (await repository.place_order(await self._new_pet(), AT)).id
             return partial(repository.update_order, order_id, OrderStatus.COMPLETED)
 
         for prepare in (create_pet, place_order, update_order):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from petstore.contract import OrderStatus, PetStatus
 from petstore_conformance.faults.histories import (
     Attempt,
     Item,
@@ -23,10 +24,7 @@ from petstore_conformance.faults.histories import (
 from petstore_conformance.faults.wire import ClientConnection, Endpoint, set_event
 
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
-STATUSES = {
-    "pets": ("", "available", "pending", "sold"),
-    "orders": ("", "placed", "completed", "cancelled"),
-}
+STATUSES = {"pets": ("", *PetStatus), "orders": ("", *OrderStatus)}
 
 REPEATED = 4
 """How many of its writes a client repeats when the race is over."""

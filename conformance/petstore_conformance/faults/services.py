@@ -52,11 +52,8 @@ class RunningService:
     def workers(self) -> list[int]:
         """Return the ids of the worker processes that are alive."""
         assert self.process is not None
-        return [
-            child
-            for child in children()[self.process.pid]
-            if b"spawn_main" in _read(child, "cmdline")
-        ]
+        found = children()[self.process.pid]
+        return [child for child in found if b"spawn_main" in _command_line(child)]
 
 
 def send(process: int, signal_: int) -> None:
@@ -65,10 +62,10 @@ def send(process: int, signal_: int) -> None:
         os.kill(process, signal_)
 
 
-def _read(process: int, file: str) -> bytes:
-    """Return what the system tells about a process; nothing if it has ended."""
+def _command_line(process: int) -> bytes:
+    """Return that of a process; nothing if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{process}/{file}").read_bytes()
+        return Path(f"/proc/{process}/cmdline").read_bytes()
     return b""
 
 
