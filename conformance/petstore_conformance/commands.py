@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -94,7 +94,8 @@ def _add_test_options(parser: ArgumentParser) -> None:
     add("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
     text = "instead, kill services and search what their clients saw for contradictions"
     add("--faults", action="store_true", help=text)
-    add = parser.add_argument_group("with --faults").add_argument
+    # An option that is not given has no value: the default is that of `FaultOptions`.
+    add = parser.add_argument_group("with --faults", argument_default=SUPPRESS).add_argument
     add("--minutes", metavar="N", type=float, help="how long it takes (default: 2)")
     text = "run this fault only; may be repeated"
     add("--fault", metavar="FAULT", action="append", dest="only", help=text)
@@ -160,9 +161,7 @@ def _choose(name: str) -> Subject:
 
 def _fault_options(options: Namespace) -> FaultOptions | None:
     """Return the options of fault injection, if that was chosen. Raises `SettingsError`."""
-    given = {
-        name: value for name in _FAULT_OPTIONS if (value := getattr(options, name)) is not None
-    }
+    given = {name: value for name, value in vars(options).items() if name in _FAULT_OPTIONS}
     if not options.faults:
         if given:
             name = {"only": "fault"}.get(min(given), min(given))
