@@ -82,7 +82,7 @@ def _run_tests(reporter: Reporter, seed: int) -> None:
 def _status(reporter: Reporter) -> int:
     if reporter.interrupted:
         return _INTERRUPTED
-    if reporter.named("failed") or reporter.missing or not reporter.results:
+    if reporter.named("failed") or reporter.missing:
         return 1
     return INCONCLUSIVE if reporter.named("inconclusive") else 0
 

@@ -209,12 +209,11 @@ class Rounds:
             log = f"in the log of the service:\n{stage.error()}"
             outcome.found["wrong error"].insert(0, log)
         acknowledged = sum(attempt.effect is not None for attempt in race.history)
-        outcome.counts.update(counts)
         outcome.counts.update(
             "kills" if "kill" in name else "other faults" for name in stage.happened
         )
         outcome.counts.update(
-            {"requests": len(race.history), "acknowledged": acknowledged, "unknown": race.unknown}
+            counts, requests=len(race.history), acknowledged=acknowledged, unknown=race.unknown
         )
 
     def _seconds(self, plan: list[str]) -> float:
