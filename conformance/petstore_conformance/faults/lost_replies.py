@@ -192,14 +192,14 @@ class Caller:
 
     async def _lose_nth(self, name: str, nth: int, write: AnyCall) -> bool:
         """Make a write, and lose its `nth` reply; return whether it had as many."""
-        before, what = self.proxy.cuts, f"{name}, reply {nth} lost"
+        what = f"{name}, reply {nth} lost"
         self.proxy.drop = nth
         self.outcome.counts["requests"] += 1
         try:
             async with asyncio.timeout(self.options.timeout_seconds) as limit:
                 await write()
         except RefusedError as error:
-            if self.proxy.cuts > before:  # it was possible when it was sent for the first time
+            if not self.proxy.drop:  # it was possible when it was sent for the first time
                 self.outcome.found.add("sent twice", f"{what}: {error!r}")
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             if limit.expired():
@@ -207,8 +207,8 @@ class Caller:
             elif not isinstance(error, UnavailableError):
                 self.outcome.found.add("wrong error", f"{what}: {error!r}")
         finally:
-            self.proxy.drop = 0
-        return self.proxy.cuts > before
+            lost, self.proxy.drop = not self.proxy.drop, 0
+        return lost
 
     async def _recover(self, after: str) -> None:
         """Wait until each method returns; it may raise `UnavailableError` before."""

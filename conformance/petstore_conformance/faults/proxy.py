@@ -21,7 +21,6 @@ class Proxy:
         connection, and close that one; then it is 0 again. Responses to requests that were sent
         together may come in one chunk
     frozen -- forward nothing in either direction; connections stay open
-    cuts -- how many connections `cut_after` and `drop` have closed
     """
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -31,7 +30,6 @@ class Proxy:
         self.cut_after: int | None = None
         self.drop = 0
         self.frozen = False
-        self.cuts = 0
         self._server = (host, port)
         self._tls = tls
         self._loop = asyncio.new_event_loop()
@@ -134,7 +132,6 @@ class Proxy:
             if self.drop:
                 self.drop -= 1
                 if not self.drop:
-                    self.cuts += 1
                     return
             if (rest := self.cut_after) is not None:
                 self.cut_after = rest - len(chunk) if len(chunk) < rest else None
@@ -142,7 +139,6 @@ class Proxy:
             writer.write(chunk)
             await writer.drain()
             if rest is not None and self.cut_after is None:
-                self.cuts += 1
                 return
 
     async def _thaw(self) -> None:
