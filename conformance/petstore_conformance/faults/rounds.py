@@ -18,12 +18,7 @@ from petstore_conformance.faults.lost_replies import Caller
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import Race, play
 from petstore_conformance.faults.services import SERVING_SECONDS
-from petstore_conformance.faults.stages import (
-    NeverServedError,
-    NotRecoveredError,
-    Stage,
-    StillServedError,
-)
+from petstore_conformance.faults.stages import Stage
 from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import BY_TIME, RoundOutcome
 from petstore_conformance.faults.wire import Endpoint
@@ -115,7 +110,7 @@ class Rounds:
                     if plan == [CALLS]
                     else self._race(outcome, random, number, plan)
                 )
-        except NeverServedError as error:  # before any fault, this says nothing about the backend
+        except stages.NeverServedError as error:  # before any fault, this proves nothing
             outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
         except SettingsError:
             raise
@@ -142,7 +137,7 @@ class Rounds:
             settings = await stack.enter_async_context(backend.scratch(self.subject.settings))
         except UnavailableError as error:
             self._reachable = False
-            raise NotRecoveredError(f"no location can be made: {error}") from error
+            raise stages.NotRecoveredError(f"no location can be made: {error}") from error
         if self.proxy is not None:
             address = self.options.server or self.subject.address() or ""
             settings = self.subject.redirect(settings, address, f"127.0.0.1:{self.proxy.port}")
@@ -227,8 +222,8 @@ class Rounds:
 def _described(error: Exception, otherwise: str) -> tuple[str, str]:
     """Return the kind of what has ended a round too early, and a text."""
     match error:
-        case NotRecoveredError() | UnavailableError() | OverdueError():
+        case stages.NotRecoveredError() | UnavailableError() | OverdueError():
             return "not recovered", str(error)
-        case StillServedError():
+        case stages.StillServedError():
             return "emptied", str(error)
     return otherwise, repr(error)

@@ -18,18 +18,9 @@ from random import Random
 from typing import Final
 
 from petstore.contract import SettingsError
-from petstore_conformance.faults import copies
+from petstore_conformance.faults import copies, services
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import NO_RESPONSE, Client, Race, served
-from petstore_conformance.faults.services import (
-    SERVICE_KEY,
-    SERVING_SECONDS,
-    NotServingError,
-    RunningService,
-    environment,
-    launch,
-    send,
-)
 from petstore_conformance.faults.subjects import FaultOptions, ServerCommand, Subject
 from petstore_conformance.faults.verdicts import Findings, judge
 
@@ -79,7 +70,7 @@ class Stage:
     proxy: Proxy | None
     workers: int
     race: Race = field(init=False)
-    service: RunningService | None = field(default=None, init=False)
+    service: services.RunningService | None = field(default=None, init=False)
     happened: list[str] = field(default_factory=list, init=False)
     _kills: int = field(default=0, init=False)
     _closed: bool = field(default=False, init=False)
@@ -96,13 +87,13 @@ class Stage:
         """The log of the service."""
         return self.directory / "serve.log"
 
-    def start(self) -> RunningService:
+    def start(self) -> services.RunningService:
         """Start the service, again and again until it serves or has had its time.
 
         Raises `NotRecoveredError`, also if the round has been interrupted meanwhile.
         """
         settings = {
-            "api_keys": SERVICE_KEY,
+            "api_keys": services.SERVICE_KEY,
             "listen": "127.0.0.1:0",
             "log": "text",
             "drain_seconds": "0",
@@ -115,9 +106,9 @@ class Stage:
                 with self._lock:
                     if self._closed:
                         raise NotRecoveredError("the round was interrupted")
-                    self.service = launch(self.log, settings, SERVING_SECONDS)
+                    self.service = services.launch(self.log, settings, services.SERVING_SECONDS)
                     return self.service
-            except NotServingError as error:
+            except services.NotServingError as error:
                 if time.monotonic() > end:
                     said = (str(error).strip().splitlines() or ["it has logged nothing"])[-1]
                     kind = NotRecoveredError if error.ended else NeverServedError
@@ -177,7 +168,7 @@ class Stage:
     async def _kill_a_worker(self) -> list[int]:
         """Kill one worker; return all that there were."""
         workers = await self.all_workers()
-        send(self.random.choice(workers), signal.SIGKILL)
+        services.send(self.random.choice(workers), signal.SIGKILL)
         return workers
 
     async def all_workers(self) -> list[int]:
@@ -305,7 +296,8 @@ class Stage:
     async def _replace_a_worker(self) -> None:
         """Kill a worker; what replaces it must serve nothing, also once it could."""
         old = set(await self._kill_a_worker())
-        await _until(lambda: not old.issuperset(self.race.target.live.workers()), SERVING_SECONDS)
+        live = self.race.target.live
+        await _until(lambda: not old.issuperset(live.workers()), services.SERVING_SECONDS)
         end = time.monotonic() + self.options.timeout_seconds
         while time.monotonic() < end:
             await self._check_refused("after one of its workers was killed")
@@ -373,7 +365,7 @@ def _execute(option: str, command: ServerCommand, texts: dict[str, str]) -> None
             stdout=quiet,
             stderr=quiet,
             start_new_session=True,
-            env=environment(texts),
+            env=services.environment(texts),
             timeout=COMMAND_SECONDS,
             check=False,
         ).returncode
