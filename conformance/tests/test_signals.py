@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from petstore_conformance.harness.signals import Cleanup, signals_to_stop
+from petstore_conformance.harness.signals import signals_to_stop, uninterrupted
 
 
 @pytest.fixture(autouse=True)
@@ -25,16 +25,19 @@ def test_a_signal_whose_exception_was_lost_is_remembered_once() -> None:
 
 
 def test_a_signal_during_a_cleanup_waits_for_its_end() -> None:
-    cleanup = Cleanup()
-    cleanup.begin()
-    signal.raise_signal(signal.SIGINT)
+    def clean_up() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            ended.append(True)
+
+    ended = list[bool]()
     with pytest.raises(KeyboardInterrupt):
-        cleanup.end()
+        clean_up()
+    assert ended
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_cleanup_without_a_signal_restores_the_handler() -> None:
-    cleanup = Cleanup()
-    cleanup.begin()
-    cleanup.end()
+    with uninterrupted():
+        pass
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
+    ExitStack,
     asynccontextmanager,
     contextmanager,
 )
@@ -20,7 +21,7 @@ from petstore.contract import Backend, Expected, NewPet, Repository, Unavailable
 from petstore_conformance.harness.alarm import OverdueError, alarm, seconds_of, timed, within
 from petstore_conformance.harness.cores import EXCUSED_SECONDS
 from petstore_conformance.harness.effort import Counted, effort_of
-from petstore_conformance.harness.signals import Cleanup
+from petstore_conformance.harness.signals import uninterrupted
 
 CLAUSE_SECONDS: Final = 55
 """How long the test of a clause may run, so that a repository that hangs fails it.
@@ -220,13 +221,12 @@ async def in_scratch(
     """
     __tracebackhide__ = True
     async with AsyncExitStack() as stack:
-        cleanup = Cleanup()
-        stack.callback(cleanup.end)
+        removing = stack.enter_context(ExitStack())  # left once the location is removed
         try:
             async with within(CLAUSE_SECONDS, "making and opening a location"):
                 scratch = reraising(kit.backend.scratch(kit.settings))
                 settings = await stack.enter_async_context(scratch)
-                stack.callback(cleanup.begin)
+                stack.callback(removing.enter_context, uninterrupted())
                 async with reraising(kit.backend.open(settings, ANY_STORE)):
                     pass
         except UnavailableError as error:

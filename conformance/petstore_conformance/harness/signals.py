@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -36,25 +36,17 @@ def signals_to_stop() -> Iterator[Callable[[], bool]]:
             signal.set_wakeup_fd(previous)
 
 
-class Cleanup:
-    """Between `begin` and `end`, Ctrl-C waits: an interrupted cleanup would leave something."""
-
-    def __init__(self) -> None:
-        self._handler: Any = None
-        self._waiting: list[tuple[int, FrameType | None]] = []
-
-    def begin(self) -> None:
-        """Let SIGINT wait from now on."""
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGINT, self._wait)
-
-    def end(self) -> None:
-        """Restore the handler of SIGINT, and call it if a signal has waited."""
-        if self._handler is not None:
-            handler, self._handler = self._handler, None
-            signal.signal(signal.SIGINT, handler)
-            if self._waiting and callable(handler):
-                handler(*self._waiting.pop())
-
-    def _wait(self, number: int, frame: FrameType | None) -> None:
-        self._waiting.append((number, frame))
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: an interrupted cleanup would leave something."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting = list[tuple[int, FrameType | None]]()
+    handler = signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting and callable(handler):
+            handler(*waiting.pop())

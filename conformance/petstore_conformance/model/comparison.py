@@ -31,7 +31,7 @@ from petstore.contract import (
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Kit, Location
-from petstore_conformance.harness.signals import Cleanup
+from petstore_conformance.harness.signals import uninterrupted
 from petstore_conformance.model.calls import (
     Call,
     Length,
@@ -168,13 +168,8 @@ class Comparison(RuleBasedStateMachine):
                 await self._close(index)
             await self._stack.aclose()
 
-        cleanup = Cleanup()
-        cleanup.begin()
-        try:
-            with self._runner:
-                self._runner.run(close())
-        finally:
-            cleanup.end()
+        with uninterrupted(), self._runner:
+            self._runner.run(close())
 
     async def _open(self, handles: int) -> None:
         given = Location(self.kit.backend, self.kit.settings)
