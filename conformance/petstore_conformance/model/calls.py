@@ -367,9 +367,11 @@ def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
     Raises `AssertionError` if there is no such order.
     """
     __tracebackhide__ = True
-    writes = [call.what for call in calls if isinstance(call.what, Write)]
-    for after in _orders(model, list(calls), writes, stored):
+    begin = model.copy()  # a write may count as using its token while it is in flight
+    begin.reserved += (call.what for call in calls if isinstance(call.what, Write))
+    for after in _orders(begin, list(calls), stored):
         if after.pets == stored.pets and after.orders == stored.orders:
+            del after.reserved[len(model.reserved) : len(begin.reserved)]
             return after
     old, new = (*model.pets, *model.orders), (*stored.pets, *stored.orders)
     lines = (
@@ -383,37 +385,19 @@ def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
     raise AssertionError("\n".join(lines))
 
 
-def _orders(
-    model: Model, calls: list[Call], writes: list[Write], stored: Stored
-) -> Iterable[Model]:
-    """Yield the model after the calls, for each order of them in which they have these results.
-
-    writes -- those that overlap, also the ones that are in the model already
-    """
+def _orders(model: Model, calls: list[Call], stored: Stored) -> Iterable[Model]:
+    """Yield the model after the calls, for each order of them in which they have these results."""
     if not calls:
         yield model
     for index, call in enumerate(calls):
         others = calls[:index] + calls[index + 1 :]
         after = model.copy()
-        if _is_reserved(call, writes) or _fits(after, call, stored):
-            yield from _orders(after, others, writes, stored)
-        if call.unknown:
-            yield from _orders(_without(model, call), others, writes, stored)
-
-
-def _is_reserved(call: Call, writes: list[Write]) -> bool:
-    """Return whether a write was refused because an overlapping one was using its token."""
-    return call.result is TokenReusedError and any(
-        isinstance(call.what, Write) and call.what.reuses_token(write) for write in writes
-    )
-
-
-def _without(model: Model, call: Call) -> Model:
-    """Return the model after a call of unknown outcome that had no effect."""
-    after = model.copy()
-    if isinstance(call.what, Write):
-        after.reserved.append(call.what)
-    return after
+        if _fits(after, call, stored):
+            yield from _orders(after, others, stored)
+        if call.unknown:  # it may have had no effect
+            after = model.copy()
+            after.reserved += [call.what] if isinstance(call.what, Write) else []
+            yield from _orders(after, others, stored)
 
 
 def _fits(model: Model, call: Call, stored: Stored) -> bool:

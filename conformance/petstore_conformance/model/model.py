@@ -92,7 +92,7 @@ class Model(Stored):
     Ids are taken from the receipts of the repository.
 
     records -- type of the payload and name -> when the record expires, payload, id
-    reserved -- writes that may have been cancelled before they had an effect
+    reserved -- writes that are in flight, or may have been cancelled before they had an effect
     now -- the latest clock of any caller, in seconds since 1970
     restored -- the highest id that was restored
     own_clock -- whether the repository replaces the times of orders by its own
