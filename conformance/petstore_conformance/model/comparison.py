@@ -5,7 +5,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import cycle
 from time import monotonic
@@ -104,7 +104,7 @@ class Comparison(RuleBasedStateMachine):
         self._run: Callable[[Coroutine[Any, Any, Any]], Any] = self._runner.run
         self._stack = AsyncExitStack()
         self._location: Location
-        self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
+        self._opened: list[AsyncExitStack] = []
         self._handles: list[Repository] = []
         self._repository: Repository
         self._model = Model([], [])
@@ -164,8 +164,8 @@ class Comparison(RuleBasedStateMachine):
             type(self).failure = failure
 
         async def close() -> None:
-            for index in range(len(self._managers)):
-                await self._close(index)
+            for opened in self._opened:
+                await opened.aclose()
             await self._stack.aclose()
 
         with uninterrupted(), self._runner:
@@ -175,22 +175,18 @@ class Comparison(RuleBasedStateMachine):
         given = Location(self.kit.backend, self.kit.settings)
         self._location = await self._stack.enter_async_context(given.new())
         for index in range(handles):
-            self._managers.append(None)
+            self._opened.append(AsyncExitStack())
             await self._reopen(index)
         self._repository = self._handles[0]
 
     async def _reopen(self, index: int) -> None:
-        manager = self._location.open()
-        handle = Recorded(await manager.__aenter__(), _NAMES[index], self._lines)
-        self._handles[index : index + 1] = [handle]
-        self._managers[index] = manager
+        repository = await self._opened[index].enter_async_context(self._location.open())
+        self._handles[index : index + 1] = [Recorded(repository, _NAMES[index], self._lines)]
 
     async def _close(self, index: int, failure: BaseException | None = None) -> None:
         how = f" with {failure!r}" if failure else ""
         self._lines.append(f"# {_NAMES[index]} is closed{how}, and opened again")
-        manager, self._managers[index] = self._managers[index], None
-        if manager is not None:
-            await manager.__aexit__(type(failure) if failure else None, failure, None)
+        await self._opened[index].__aexit__(type(failure) if failure else None, failure, None)
 
     def _pet(self, index: int, status: PetStatus | None = None) -> Pet:
         return _choose(self._model.pets, index, status)
@@ -199,9 +195,9 @@ class Comparison(RuleBasedStateMachine):
         return _choose(self._model.orders, index, status)
 
     def _timed(
-        self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
+        self, payload: Payload, name: str | None, clock: tuple[int, int], at: Any = TIMES[0]
     ) -> Write:
-        timed = () if self.kit.remote else (at, behind, seconds)  # a service has its own clock
+        timed = () if self.kit.remote else (at, *clock)  # a service has its own clock
         write = Write(payload, name, *timed)
         return replace(write, name=None) if self._model.is_reserved(write) else write
 

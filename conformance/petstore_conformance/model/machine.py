@@ -53,8 +53,10 @@ RARELY = st.sampled_from([False, False, True])
 TOKEN_NAMES = st.none() | st.sampled_from("abcdefgh")
 
 # The clock of a caller may be slow, and its records may be valid for less or more than a day.
-BEHIND = st.sampled_from([0, 0, 1, 3600, DAY_SECONDS])
-SECONDS = st.sampled_from([DAY_SECONDS, DAY_SECONDS, 1, 3600, 10 * DAY_SECONDS])
+CLOCKS = st.tuples(
+    st.sampled_from([0, 0, 1, 3600, DAY_SECONDS]),
+    st.sampled_from([DAY_SECONDS, DAY_SECONDS, 1, 3600, 10 * DAY_SECONDS]),
+)
 
 OVERLAPPING = st.lists(
     st.tuples(
@@ -119,10 +121,10 @@ class ModelMachine(Comparison):
         self._length, receipt = self._run(measure(self._repository.create_pet(REX)))
         self._model.write(Write(REX), receipt)
 
-    @step(new=NEW_PETS, name=TOKEN_NAMES, behind=BEHIND, seconds=SECONDS)
-    def create(self, new: NewPet, name: str | None, behind: int, seconds: int) -> None:
+    @step(new=NEW_PETS, name=TOKEN_NAMES, clock=CLOCKS)
+    def create(self, new: NewPet, name: str | None, clock: tuple[int, int]) -> None:
         """Create a pet, perhaps with a token that was used before."""
-        self._write(self._timed(new, name, behind, seconds))
+        self._write(self._timed(new, name, clock))
 
     @step(drawn_calls=OVERLAPPING)
     def overlap(self, drawn_calls: list[Any]) -> None:
@@ -214,27 +216,20 @@ class ModelMachine(Comparison):
                 self._repository = reader
             after = found[-1].id
 
-    @step(
-        index=INDEXES,
-        name=TOKEN_NAMES,
-        at=st.sampled_from(TIMES),
-        behind=BEHIND,
-        seconds=SECONDS,
-        any_=RARELY,
-    )
-    def place(  # noqa: PLR0913 - what is drawn
-        self, index: int, name: str | None, at: Any, behind: int, seconds: int, *, any_: bool
+    @step(index=INDEXES, name=TOKEN_NAMES, at=st.sampled_from(TIMES), clock=CLOCKS, any_=RARELY)
+    def place(
+        self, index: int, name: str | None, at: Any, clock: tuple[int, int], *, any_: bool
     ) -> None:
         """Order an available pet, or any pet."""
         pet = self._pet(index, None if any_ else PetStatus.AVAILABLE)
-        self._write(self._timed(pet.id, name, behind, seconds, at))
+        self._write(self._timed(pet.id, name, clock, at))
 
-    @step(index=INDEXES, behind=BEHIND, seconds=SECONDS)
-    def replay(self, index: int, behind: int, seconds: int) -> None:
+    @step(index=INDEXES, clock=CLOCKS)
+    def replay(self, index: int, clock: tuple[int, int]) -> None:
         """Repeat a recorded write."""
         records = list(self._model.records.items())
         (_, name), (_, payload, _) = records[index % len(records)]
-        self._write(self._timed(payload, name, behind, seconds))
+        self._write(self._timed(payload, name, clock))
 
     @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
     def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
