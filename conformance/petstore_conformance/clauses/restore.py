@@ -1,14 +1,13 @@
 """Clauses of `restore`: pets and orders of another store, under the ids that they have there."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, cycle
 from typing import Any, Final
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from petstore.contract import (
@@ -23,7 +22,6 @@ from petstore.contract import (
     Pet,
     PetQuery,
     PetStatus,
-    Receipt,
     RefusedError,
     Repository,
     StorageError,
@@ -57,7 +55,7 @@ from petstore_conformance.model.calls import (
     sample,
     yield_to_others,
 )
-from petstore_conformance.model.model import AnyItem, Stored
+from petstore_conformance.model.model import AnyItem, Stored, send
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -68,12 +66,6 @@ from petstore_conformance.model.values import (
     TIMES,
     make_token,
 )
-
-ORDER_STATUS_BY_PET: Final[dict[Any, OrderStatus]] = {
-    UNSET: OrderStatus.CANCELLED,
-    **{pet: order for order, pet in PET_STATUS_BY_ORDER.items()},
-}
-"""A status that an order of a pet may have, by the status of the pet."""
 
 HIGHEST: Final = 2**52
 """The highest id that is restored; the ids above it are left to be assigned, with any gaps."""
@@ -136,7 +128,8 @@ RESTORED_ITEMS: Final[list[Pet | Order]] = [*reversed(RESTORED_PETS), *reversed(
 
 def order_of(pet: Pet, at: datetime = AT) -> Order:
     """Return an order that a pet may be in, with the same id."""
-    return Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], at)
+    fitting = (order for order, status in PET_STATUS_BY_ORDER.items() if status is pet.status)
+    return Order(pet.id, pet.id, next(fitting, OrderStatus.CANCELLED), at)
 
 
 def pet_and_order(id_: int, status: PetStatus = PetStatus.AVAILABLE) -> tuple[Pet, Order]:
@@ -232,13 +225,14 @@ class RestoreClauses(Kit):
         for id_ in absent_ids(*(order.id for order in RESTORED_ORDERS)):
             assert await repository.get_order(id_) is None
         first = await read_all(repository)
-        queries: list[PetQuery | OrderQuery] = [PetQuery(0, 3), OrderQuery(0, 3)]
-        ends = [(await read_page(repository, query))[-1].id for query in queries]
+        following = [
+            replace(query, after=(await read_page(repository, query))[-1].id)
+            for query in (PetQuery(0, 3), OrderQuery(0, 3))
+        ]
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
         await repository.restore([pet, order])  # lower than the end of these pages
-        for query, end in zip(queries, ends, strict=True):
-            following = replace(query, after=end)
-            assert await read_page(repository, following) == first.page(following)
+        for query in following:
+            assert await read_page(repository, query) == first.page(query)
         await self._restore_hostile_items(repository)
 
     async def _restore_hostile_items(self, repository: Repository) -> None:
@@ -406,12 +400,11 @@ class RestoreClauses(Kit):
         await repository.restore(pet_and_order(MAX_ID))
         await repository.update_order(placed.id, OrderStatus.CANCELLED)
         counts = await count_stored(repository)
-        writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
-            lambda: repository.create_pet(REX),
-            lambda: repository.create_pet(REX, make_token("full", REX)),
-            lambda: repository.place_order(pet_id, AT),
-            lambda: repository.place_order(pet_id, AT, make_token("no order", pet_id)),
-        )
+        writes = [
+            partial(send, repository, payload, token)
+            for payload in (REX, pet_id)
+            for token in (None, make_token(f"full {payload}", payload))
+        ]
         for write in (*writes, *writes):  # a refused one leaves nothing for the next
             with pytest.raises(StorageError) as raised:
                 await write()
