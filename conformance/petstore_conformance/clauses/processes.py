@@ -53,9 +53,6 @@ KILLING_SECONDS = 15
 MEETINGS: Final = 20
 """How often two processes write the same at once."""
 
-FIRST_MEETINGS: Final = 3
-"""How often two processes are the first to open a location."""
-
 
 class ProcessClauses(Kit):
     """Clauses of `Backend` for which a second process is started."""
@@ -82,11 +79,7 @@ class ProcessClauses(Kit):
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
         await self._make_new_locations(location)
-        await self._open_a_new_location(location)
-
-    async def _open_a_new_location(self, location: Location) -> None:
-        """Let two processes be the first to open a location, at once."""
-        for _ in range(FIRST_MEETINGS):
+        for _ in range(3):  # both are the first to open it, at once
             async with location.new() as new, AsyncExitStack() as stack:
                 opening = (stack.enter_async_context(child(new)) for _ in range(2))
                 one, other = await asyncio.gather(*opening)

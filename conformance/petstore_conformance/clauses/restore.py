@@ -285,7 +285,14 @@ class RestoreClauses(Kit):
             await check_pages(repository, pets)
             await check_pages(repository, orders)
             rows = current().choose(ROWS, share)
-            await self._restore_beside_openings(location, repository, [*rows])
+            given = [*rows]
+            restoring = asyncio.create_task(repository.restore(given))
+            for iterations in (1, 3, 20) if location.backend.shared else ():
+                await yield_to_others(iterations)
+                async with location.open() as other:  # this changes nothing
+                    await other.get_pet(1)
+            await restoring
+            given.clear()  # the list belongs to the caller
             await check_page(repository, PetQuery(ROWS[0].id - 1, len(rows)), rows)
         if location.backend.durable:
             pets = sort_by_id([*pets, *rows])
@@ -305,18 +312,6 @@ class RestoreClauses(Kit):
         pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in ids]
         chosen = current().choose(pets, share)
         return chosen, list(map(order_of, chosen[::3], cycle(TIMES)))
-
-    async def _restore_beside_openings(
-        self, location: Location, repository: Repository, items: list[Pet]
-    ) -> None:
-        """Restore items; if another handle is opened meanwhile, that changes nothing."""
-        restoring = asyncio.create_task(repository.restore(items))
-        for iterations in (1, 3, 20) if location.backend.shared else ():
-            await yield_to_others(iterations)
-            async with location.open() as other:
-                await other.get_pet(1)
-        await restoring
-        items.clear()  # the list belongs to the caller
 
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
@@ -409,7 +404,7 @@ class RestoreClauses(Kit):
             with pytest.raises(StorageError) as raised:
                 await write()
             assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
-        both = (call() for write in writes for call in (write, partial(repository.get_pet, pet_id)))
+        both = (call for write in writes for call in (write(), repository.get_pet(pet_id)))
         results = await asyncio.gather(*both, return_exceptions=True)
         beside = "a call fails with one beside it for which no id is left"
         assert sum(isinstance(result, Pet) for result in results) == len(writes), beside

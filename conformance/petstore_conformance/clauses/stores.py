@@ -105,8 +105,14 @@ class StoreClauses(Kit):
                     assert again.store == identity
                     await again.check()
             assert one.store == identity
-        if backend.shared:
-            await self._open_a_new_location_at_once(location)
+        if backend.shared:  # of those that open a new location at once, one makes the store
+            async with location.new() as new, AsyncExitStack() as stack:
+                opening = (stack.enter_async_context(new.open()) for _ in range(FIRST_OPENINGS))
+                handles = await asyncio.gather(*opening)
+                for handle in handles:
+                    await handle.check()
+                async with new.open() as later:
+                    assert {handle.store for handle in handles} == {later.store}
         if backend.durable:
             for expected in (Expected(), Expected(store=identity), ONLY_OPEN):
                 async with location.open(expected) as again:
@@ -117,16 +123,6 @@ class StoreClauses(Kit):
                     identity = repository.store
                 async with empty.open(Expected(store=identity)) as again:
                     assert again.store == identity, "an empty store is not kept"
-
-    async def _open_a_new_location_at_once(self, location: Location) -> None:
-        """Open a new location several times at once: each may make the store, and one does."""
-        async with location.new() as new, AsyncExitStack() as stack:
-            opening = (stack.enter_async_context(new.open()) for _ in range(FIRST_OPENINGS))
-            handles = await asyncio.gather(*opening)
-            for handle in handles:
-                await handle.check()
-            async with new.open() as later:
-                assert {handle.store for handle in handles} == {later.store}
 
     @location_clause("store-gone", needs="durable")
     async def test_a_store_that_is_gone_is_not_served_and_not_made_again(
