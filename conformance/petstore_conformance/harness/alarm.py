@@ -29,7 +29,7 @@ class OverdueError(AssertionError):
 
 @contextmanager
 def timed() -> Iterator[None]:
-    """Note on an `UnavailableError` that the block raises how long it took, for `seconds_of`."""
+    """Note on an `UnavailableError` that the block raises how long it took, as `seconds`."""
     __tracebackhide__ = True
     begin = monotonic()
     try:
@@ -37,11 +37,6 @@ def timed() -> Iterator[None]:
     except UnavailableError as error:
         error.__dict__["seconds"] = monotonic() - begin
         raise
-
-
-def seconds_of(error: UnavailableError) -> float:
-    """Return how long the call took that raised this, or 0 if nobody has noted it."""
-    return float(error.__dict__.get("seconds", 0))
 
 
 def stack(task: "asyncio.Task[Any]") -> str:
