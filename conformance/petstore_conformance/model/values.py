@@ -127,20 +127,14 @@ MANY: Final = 1300
 
 MANY_SECONDS: Final = 12
 
-IDS: Final = tuple(
-    sorted(
-        {
-            id_
-            for border in (
-                *(10**digits for digits in range(1, 16)),
-                *(2**bits for bits in (7, 8, 15, 16, 24, 31, 32, 40, 48, 52, 53)),
-                *(MAX_ID - 10**digits for digits in range(4)),
-            )
-            for id_ in (border - 2, border - 1, border, border + 1)
-            if id_ <= MAX_ID
-        }
-    )
+_ID_BORDERS: Final = (
+    *(10**digits for digits in range(1, 16)),
+    *(2**bits for bits in (7, 8, 15, 16, 24, 31, 32, 40, 48, 52, 53)),
+    *(MAX_ID - 10**digits for digits in range(4)),
 )
+_NEAR_BORDERS: Final = {id_ + n for id_ in _ID_BORDERS for n in (-2, -1, 0, 1)}
+
+IDS: Final = sorted(id_ for id_ in _NEAR_BORDERS if id_ <= MAX_ID)
 """Ids of every number of digits, around powers of two and at the end, in ascending order."""
 
 NOW: Final = 4_000_000_000
