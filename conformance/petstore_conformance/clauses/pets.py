@@ -209,13 +209,11 @@ class PageClauses(Kit):
     async def test_a_page_is_full_while_there_are_pets(self, repository: Repository) -> None:
         """The limit is applied before the filter, or the backend limits the page itself."""
         long = self.longest_name(80_000) // 4
-
-        def new(n: int) -> NewPet:
-            # Those of a status come in a row, so that others must be skipped; some have long names.
-            return NewPet(f"{n}" * (1 if n % 60 else long), n, PET_STATUSES[n // 400 % 3])
-
+        # Those of a status come in a row, so that others must be skipped; some have long names.
+        names = [f"{n}" * (1 if n % 60 else long) for n in range(MANY)]
+        news = [NewPet(name, n, PET_STATUSES[n // 400 % 3]) for n, name in enumerate(names)]
         pets = await add_pets(repository, 40)
-        pets += await fill(MANY, lambda n: create(repository, new(n)))
+        pets += await fill(MANY, lambda n: create(repository, news[n]))
         pets.sort(key=lambda pet: pet.id)
         await check_pages(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
@@ -286,7 +284,6 @@ class PageClauses(Kit):
         stray: Any = (Pet(1, "", 1), Order(1, 1, OrderStatus.PLACED, AT))
         queries = [PetQuery(0, 3), OrderQuery(0, 3), *every_filter(0, 99)]
         reads = [partial(read_page, repository, query) for query in queries]
-        closing = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
         for number in range(5):  # at first all pages are empty
             for read in reads:
                 for page in (await read(), await read()):
@@ -301,7 +298,7 @@ class PageClauses(Kit):
                     kept.append(page := await read())
                     pages.append([*page])
                 await repository.create_pet(NewPet("Rex", number, PetStatus.SOLD))
-                await repository.update_order(placed.id, closing[number % 2])
+                await repository.update_order(placed.id, FINAL_STATUSES[number % 2])
                 await repository.place_order(await add_pet(repository), AT)
                 assert [[*page] for page in kept] == pages, "a returned list has changed afterwards"
         if not self.remote:
