@@ -1,7 +1,7 @@
 """Clauses of overlapping calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import cycle, islice
@@ -100,8 +100,8 @@ class ConcurrencyClauses(Kit):
         """A check and its change are not atomic, or calls disturb each other on one connection."""
         numbers = await sample(repository, range(200), together=True)
         creates = [create(repository, NewPet(f"{n}", n, PetStatus.SOLD)) for n in numbers]
-        reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
-        pets, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
+        lists = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
+        pets, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*lists))
         assert len({pet.id for pet in pets}) == len(creates)
         for page in pages:
             assert {*page} <= {*pets}
@@ -110,21 +110,13 @@ class ConcurrencyClauses(Kit):
         await self._create_beside_refused_writes(repository)
         stored = await read_all(repository)
         assert {*pets} <= {*stored.pets}
-        await self._read_at_once(repository, repository.get_pet, stored.pets)
-        await self._read_at_once(repository, repository.get_order, stored.orders)
-
-    async def _read_at_once(
-        self,
-        repository: Repository,
-        read: Callable[[int], Awaitable[Pet | Order | None]],
-        items: Sequence[Pet | Order],
-    ) -> None:
-        """Read items, and the ids after them that nothing has, again and again at once."""
-        by_id = {item.id: item for item in items}
-        absent = {min(id_ + 1, MAX_ID) for id_ in by_id} - by_id.keys()
-        many = [*islice(cycle([*by_id, *absent]), READS_AT_ONCE)]
-        ids = await sample(repository, many, together=True, reads=True)
-        assert await asyncio.gather(*map(read, ids)) == [by_id.get(id_) for id_ in ids]
+        reads: Any = (repository.get_pet, stored.pets), (repository.get_order, stored.orders)
+        for read, items in reads:  # again and again at once, and the ids after them as well
+            by_id = {item.id: item for item in items}
+            absent = {min(id_ + 1, MAX_ID) for id_ in by_id} - by_id.keys()
+            many = [*islice(cycle([*by_id, *absent]), READS_AT_ONCE)]
+            ids = await sample(repository, many, together=True, reads=True)
+            assert await asyncio.gather(*map(read, ids)) == [by_id.get(id_) for id_ in ids]
 
     async def _create_beside_refused_writes(self, repository: Repository) -> None:
         """Create pets while other writes are refused."""

@@ -129,7 +129,12 @@ class DurabilityClauses(Kit):
     async def test_acknowledged_pets_are_there_after_reopening(self, location: Location) -> None:
         """Closing loses what is still in a buffer."""
         async with location.open() as repository:
-            pets = await self._store_many(repository)
+            news = await sample(repository, self.storable(HOSTILE_PETS), together=True)
+            created = await asyncio.gather(*(create(repository, new) for new in news))
+            highest = max(pet.id for pet in created)
+            many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
+            await repository.restore([Pet(n, f"{n}", n, PET_STATUSES[n // 900 % 4]) for n in many])
+            pets = await repository.list_pets(PetQuery(0, 9999))
         for number, failure in enumerate(FAILURES):
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
@@ -145,15 +150,6 @@ class DurabilityClauses(Kit):
         async with location.new() as other:
             async for stored, _, ids in close_while_it_writes(other, "create"):
                 assert ids <= {pet.id for pet in stored.pets if pet.name == CREATED_NAME}
-
-    async def _store_many(self, repository: Repository) -> list[Pet]:
-        """Create hostile pets and restore thousands; return all in ascending id."""
-        news = await sample(repository, self.storable(HOSTILE_PETS), together=True)
-        pets = await asyncio.gather(*(create(repository, new) for new in news))
-        highest = max(pet.id for pet in pets)
-        many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
-        await repository.restore([Pet(n, f"{n}", n, PET_STATUSES[n // 900 % 4]) for n in many])
-        return await repository.list_pets(PetQuery(0, 9999))
 
     async def _change_some(self, repository: Repository, pets: list[Pet], number: int) -> list[Pet]:
         """Restore some pets again and a new one; return all.

@@ -262,20 +262,14 @@ class PageClauses(Kit):
                 assert seen == sorted(set(seen))
                 assert {pet.id for pet in before if status in (None, pet.status)} <= set(seen)
         for status in (None, PetStatus.AVAILABLE):
-            await self._walk_while_pets_change(repository, status)
-
-    async def _walk_while_pets_change(
-        self, repository: Repository, status: PetStatus | None
-    ) -> None:
-        """Read three pages; after each, order the next pet that is available."""
-        pets, query = await repository.list_pets(PetQuery(0, 9999)), PetQuery(0, 4, status)
-        for _ in range(3):
-            found = await repository.list_pets(query)
-            assert found == matching(pets, query)[:4]
-            query = replace(query, after=found[-1].id)
-            pet = matching(pets, replace(query, status=PetStatus.AVAILABLE))[0]
-            await repository.place_order(pet.id, AT)
-            pets[pets.index(pet)] = replace(pet, status=PetStatus.PENDING)
+            pets, query = await repository.list_pets(PetQuery(0, 9999)), PetQuery(0, 4, status)
+            for _ in range(3):  # after each page, the next pet that is available is ordered
+                page = await repository.list_pets(query)
+                assert page == matching(pets, query)[:4]
+                query = replace(query, after=page[-1].id)
+                pet = matching(pets, replace(query, status=PetStatus.AVAILABLE))[0]
+                await repository.place_order(pet.id, AT)
+                pets[pets.index(pet)] = replace(pet, status=PetStatus.PENDING)
 
     @clause("no-aliasing")
     async def test_a_returned_list_belongs_to_the_caller(self, repository: Repository) -> None:
