@@ -24,7 +24,7 @@ from petstore_conformance.clauses.orders import add_pet, watch
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import check_types, each, read_all, read_each, sample
-from petstore_conformance.model.model import send
+from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -282,14 +282,10 @@ class RecordClauses(Kit):
         async def replay(record: TokenRecord) -> None:
             token, receipt = token_of(record), Receipt(record.id, replayed=True)
             other = replace(token, fingerprint=bytes(255 - byte for byte in token.fingerprint))
-            if record.id == RESTORED_ORDER.id:
-                assert await repository.place_order(RESTORED_ORDER.pet_id, AT, token) == receipt
-                with pytest.raises(TokenReusedError):
-                    await repository.place_order(-1, AT, other)
-            else:
-                assert await repository.create_pet(REX, token) == receipt
-                with pytest.raises(TokenReusedError):
-                    await repository.create_pet(REX, other)
+            payload: Payload = RESTORED_ORDER.pet_id if record.id == RESTORED_ORDER.id else REX
+            assert await send(repository, payload, token) == receipt
+            with pytest.raises(TokenReusedError):
+                await send(repository, REX if payload is REX else -1, other)
 
         await each(records, replay)
         assert await read_all(repository) == before
