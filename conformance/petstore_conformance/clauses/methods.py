@@ -56,11 +56,8 @@ class Given(Struct, frozen=True):
     count: int = 20
 
 
-async def give(repository: Repository, number: int, **others: Any) -> Given:
-    """Store what calls are made with, and return it.
-
-    others -- more fields of it
-    """
+async def give(repository: Repository, number: int) -> Given:
+    """Store what calls are made with, and return it."""
     used = make_token(f"used {number}", REX)
     pet_id, other_id, order, _ = await asyncio.gather(
         add_pet(repository),
@@ -68,7 +65,7 @@ async def give(repository: Repository, number: int, **others: Any) -> Given:
         place_at(repository, AT),
         repository.create_pet(REX, used),
     )
-    return Given(number, pet_id, other_id, order.id, used, **others)
+    return Given(number, pet_id, other_id, order.id, used)
 
 
 def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> dict[str, AnyCall]:
