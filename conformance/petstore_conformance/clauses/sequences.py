@@ -37,13 +37,11 @@ class ModelClause(Kit):
     def test_it_returns_what_plain_lists_would(self) -> None:
         """Methods that work alone fail in combination."""
         __tracebackhide__ = True
-        reached = Counter[str]()
 
         class Machine(ModelMachine):
-            pass
+            kit, reached, end = self, Counter[str](), monotonic() + MODEL_SECONDS
 
-        Machine.kit, Machine.reached = self, reached
-        Machine.end = monotonic() + MODEL_SECONDS
+        reached = Machine.reached
         with judged(self, "model"), alarm(LIMIT_SECONDS):
             with asyncio.Runner() as runner:
                 runner.run(in_scratch(self))  # skips if the storage cannot be reached
