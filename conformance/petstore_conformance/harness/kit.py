@@ -167,10 +167,7 @@ AnyKit = TypeVar("AnyKit", bound=Kit)
 def clause(
     name: str,
 ) -> Callable[[Callable[[AnyKit, Repository], Awaitable[None]]], Callable[[AnyKit], None]]:
-    """Turn a coroutine function that takes an open, empty repository into a test.
-
-    name -- the name of the clause in the contract
-    """
+    """Turn a coroutine function that takes an open, empty repository into a test of a clause."""
 
     def decorate(
         test: Callable[[AnyKit, Repository], Awaitable[None]],
@@ -188,9 +185,8 @@ def clause(
 def location_clause(
     name: str, needs: str | None = None
 ) -> Callable[[Callable[[AnyKit, Location], Awaitable[None]]], Callable[[AnyKit], None]]:
-    """Turn a coroutine function that takes an empty location into a test.
+    """Turn a coroutine function that takes an empty location into a test of a clause.
 
-    name -- the name of the clause in the contract
     needs -- the capability without which the test is skipped: "shared", "durable", "snapshots"
     """
 

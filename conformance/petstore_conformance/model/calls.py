@@ -160,10 +160,7 @@ def time_limit(seconds: float) -> Callable[[], bool]:
 
 
 async def fill(count: int, make: Callable[[int], Awaitable[AnyItem]]) -> list[AnyItem]:
-    """Make so many items, a hundred at once; fewer if it takes longer than `MANY_SECONDS`.
-
-    make -- makes the item of a number, and returns it
-    """
+    """Make items of the first numbers, a hundred at once, for at most `MANY_SECONDS`."""
     made, in_time = list[AnyItem](), time_limit(MANY_SECONDS)
     while len(made) < count and in_time():
         made += await asyncio.gather(*map(make, range(count)[len(made) :][:100]))

@@ -60,10 +60,7 @@ If a call that was cancelled took effect later than otherwise, begin with [cance
 
 
 class Recorded(Forwarding):
-    """Notes the calls of a repository as lines of a program, without reads before other calls.
-
-    name -- the variable of the repository
-    """
+    """Notes the calls of a repository as lines of a program, without reads before other calls."""
 
     def __init__(self, inner: Repository, name: str, lines: list[str]) -> None:
         self.store = inner.store
