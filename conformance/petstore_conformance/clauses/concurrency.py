@@ -278,15 +278,13 @@ class Overlap(Struct):
 
     length -- how long it takes to read a page
     staying -- the ids of pets that stay available
-    orders -- the status of each order, as the latest write that has returned left it
-    cancelling -- the ids of orders that are being cancelled, or are already
+    orders -- the status of each order that is not just being cancelled
     """
 
     repository: Repository
     length: Length
     staying: set[int]
     orders: dict[int, OrderStatus] = {}
-    cancelling: set[int] = set()
 
     async def order(self, pet_id: int, pages: int) -> None:
         """Order a pet and cancel; order another, which stays so.
@@ -296,7 +294,7 @@ class Overlap(Struct):
         order_id = await self._place(pet_id)
         await self._place(await add_pet(self.repository))
         await self.length.wait(10 * pages)
-        self.cancelling.add(order_id)
+        del self.orders[order_id]
         await self.repository.update_order(order_id, OrderStatus.CANCELLED)
         self.orders[order_id] = OrderStatus.CANCELLED
         await self.length.wait(10)
@@ -321,13 +319,9 @@ class Overlap(Struct):
         page = await read_page(self.repository, query)
         ids = [item.id for item in page]
         assert ids == sorted(set(ids))
-        throughout: dict[int, str] = dict.fromkeys(self.staying, PetStatus.AVAILABLE)
-        if isinstance(query, OrderQuery):
-            throughout = {
-                id_: status
-                for id_, status in before.items()
-                if status is OrderStatus.CANCELLED or id_ not in self.cancelling
-            }
+        throughout: dict[int, str] = dict(before.items() & self.orders.items())
+        if isinstance(query, PetQuery):
+            throughout = dict.fromkeys(self.staying, PetStatus.AVAILABLE)
         for item in page:
             assert query.status in (None, item.status)
             had = throughout.get(item.id, item.status)
