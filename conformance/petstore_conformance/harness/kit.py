@@ -163,15 +163,14 @@ class Kit:
 
 AnyKit = TypeVar("AnyKit", bound=Kit)
 
+Steps = Callable[[AnyKit, AnyEntered], Awaitable[None]]
+"""The steps of a clause: a method of the kit that takes an open repository or a location."""
 
-def clause(
-    name: str,
-) -> Callable[[Callable[[AnyKit, Repository], Awaitable[None]]], Callable[[AnyKit], None]]:
+
+def clause(name: str) -> Callable[[Steps[AnyKit, Repository]], Callable[[AnyKit], None]]:
     """Turn a coroutine function that takes an open, empty repository into a test of a clause."""
 
-    def decorate(
-        test: Callable[[AnyKit, Repository], Awaitable[None]],
-    ) -> Callable[[AnyKit], None]:
+    def decorate(test: Steps[AnyKit, Repository]) -> Callable[[AnyKit], None]:
         async def with_repository(kit: AnyKit, location: Location) -> None:
             __tracebackhide__ = True
             async with location.open() as repository:
@@ -184,13 +183,13 @@ def clause(
 
 def location_clause(
     name: str, needs: str | None = None
-) -> Callable[[Callable[[AnyKit, Location], Awaitable[None]]], Callable[[AnyKit], None]]:
+) -> Callable[[Steps[AnyKit, Location]], Callable[[AnyKit], None]]:
     """Turn a coroutine function that takes an empty location into a test of a clause.
 
     needs -- the capability without which the test is skipped: "shared", "durable", "snapshots"
     """
 
-    def decorate(test: Callable[[AnyKit, Location], Awaitable[None]]) -> Callable[[AnyKit], None]:
+    def decorate(test: Steps[AnyKit, Location]) -> Callable[[AnyKit], None]:
         def run(self: AnyKit) -> None:
             __tracebackhide__ = True
             if needs is not None and not getattr(self.backend, needs):
@@ -206,9 +205,7 @@ def location_clause(
     return decorate
 
 
-async def in_scratch(
-    kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[None]] | None = None
-) -> None:
+async def in_scratch(kit: AnyKit, test: Steps[AnyKit, Location] | None = None) -> None:
     """Run a test in an empty location, for at most `CLAUSE_SECONDS`.
 
     test -- if there is none, the location is only opened
