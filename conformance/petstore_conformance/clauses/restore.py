@@ -467,14 +467,9 @@ class RestoreClauses(Kit):
                 pets.append(pet)
                 orders.append(first)
         await check_stored(repository, pets, orders)
-        await self._restore_beside_placed_orders(repository)
-
-    async def _restore_beside_placed_orders(self, repository: Repository) -> None:
-        """Restore orders of pets that are in an order with a lower or a higher id."""
         for order in await asyncio.gather(*(place_at(repository, AT) for _ in range(3))):
-            lower = replace(order, id=1)
-            higher = replace(order, id=min(order.id + 2**40, MAX_ID))
-            for restored in (lower, higher):
+            lower, higher = (replace(order, id=n) for n in (1, min(order.id + 2**40, MAX_ID)))
+            for restored in (lower, higher):  # its pet is in an order that was placed here
                 await refuse(repository, ConflictError, restored)
             await repository.update_order(order.id, OrderStatus.CANCELLED)
             await refuse(repository, ConflictError, higher)
