@@ -152,16 +152,13 @@ class ModelMachine(Comparison):
         closed = range(len(self._handles)) if all_ else [index]
 
         async def again() -> None:
-            tasks = [
-                asyncio.create_task(call.run(self._repository, closing=True)) for call in calls
-            ]
+            runs = (call.run(self._repository, closing=True) for call in calls)
+            tasks = [asyncio.create_task(run) for run in runs]
             await self._length.wait(tenth)
             for number in closed:
                 await self._close(number, failure() if failure else None)
-            if tasks:
-                what = "a call in flight while the repository was closed"
-                async with within(CANCEL_SECONDS, what):
-                    await asyncio.gather(*tasks)
+            async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
+                await asyncio.gather(*tasks)
             for number in closed:
                 await self._reopen(number)
 
