@@ -50,9 +50,6 @@ ENDED: Final = 10
 TENTHS: Final = (5, 0, 9, ENDED, 2, 7, 4, 1, 8, 3, 6)
 """When calls are cancelled. In this order, even a few trials are spread over a call."""
 
-MANY_CALLS: Final = 200
-"""How many calls are cancelled at once."""
-
 LARGE_PAGE: Final = 1000
 """How many pets are on a page that a backend may read in several parts."""
 
@@ -245,7 +242,7 @@ class CancellationClauses(Kit):
         given = await give(repository, -1)
         length, _ = await measure(repository.get_pet(given.pet_id))
         limit = Length(0, 10 * length.seconds)  # it may be closing as many connections
-        many = await sample(repository, range(MANY_CALLS), together=True)
+        many = await sample(repository, range(200), together=True)
         made = calls_of(repository, given, remote=self.remote)
         made.pop("restore", None)  # no other write may overlap it
         for number, (name, make) in enumerate(made.items()):

@@ -90,9 +90,6 @@ ALL_ITEMS: Final = 41_000
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
-DISTANCES: Final = (0, 5000, 2**31, 2**45)
-"""How far the id of a refused order is above the others: next to them, and with more digits."""
-
 RESTORED_PETS: Final = [
     Pet(3, "Rex", 7, PetStatus.AVAILABLE),
     Pet(4, "", -(2**63), PetStatus.PENDING),
@@ -441,7 +438,7 @@ class RestoreClauses(Kit):
         pets, orders = list[Pet](), list[Order]()
 
         async def refuse_of(pet: Pet, status: OrderStatus) -> None:
-            for distance in DISTANCES:
+            for distance in (0, 5000, 2**31, 2**45):  # next to the others, and with more digits
                 order = Order(next(ids) + distance, pet.id, status, AT)
                 await refuse(repository, ConflictError, order)
 

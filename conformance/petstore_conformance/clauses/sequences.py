@@ -16,9 +16,6 @@ from petstore_conformance.model.machine import ModelMachine
 DEFAULT_EXAMPLES = 30
 """How many sequences of steps are tried."""
 
-MAX_STEPS = 30
-"""How many steps a sequence has at most."""
-
 MODEL_SECONDS = 40.0
 """After this time no call is made: a slow repository is tried with fewer sequences.
 
@@ -50,7 +47,7 @@ class ModelClause(Kit):
                     Machine,
                     settings=settings(
                         max_examples=max(10, self.machine_examples),
-                        stateful_step_count=MAX_STEPS,
+                        stateful_step_count=30,
                         deadline=None,
                         database=None,
                         derandomize=False,  # the default where CI is set: it ignores the seed

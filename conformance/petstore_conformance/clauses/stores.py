@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -31,9 +31,6 @@ from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import check_types, read_all
 from petstore_conformance.model.values import REX, TIMES, make_token
-
-FIRST_OPENINGS: Final = 5
-"""How many repositories open a new location at once, as the workers of a service do."""
 
 ONLY_OPEN = Expected(access=Access.WRITE)
 
@@ -105,9 +102,9 @@ class StoreClauses(Kit):
                     assert again.store == identity
                     await again.check()
             assert one.store == identity
-        if backend.shared:  # of those that open a new location at once, one makes the store
+        if backend.shared:  # one of several that open a location at once, as workers do, makes it
             async with location.new() as new, AsyncExitStack() as stack:
-                opening = (stack.enter_async_context(new.open()) for _ in range(FIRST_OPENINGS))
+                opening = (stack.enter_async_context(new.open()) for _ in range(5))
                 handles = await asyncio.gather(*opening)
                 for handle in handles:
                     await handle.check()
