@@ -53,12 +53,6 @@ class Child(Forwarding):
         await self._process.wait()
         await self._reader
 
-    async def end(self) -> None:
-        """Let the process close its repository, and wait for its end."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        await self._process.wait()
-
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Make the call in the other process; return or raise what it does there."""
         current().calls += 1
@@ -110,14 +104,14 @@ async def child(
         env=os.environ | {"TZ": "Asia/Kathmandu"},  # local time must not be stored
     )
     repository = Child(process)
+    assert process.stdin is not None
     try:
-        assert process.stdin is not None
         process.stdin.write(opened)
         await repository.opened()
         yield repository
     finally:
         if closes:
+            process.stdin.close()
             with suppress(TimeoutError):
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    await repository.end()
+                await asyncio.wait_for(process.wait(), CANCEL_SECONDS)
         await repository.kill()
