@@ -72,10 +72,7 @@ TIMES: Final = (
     ),
     *(datetime(2026, 3, 29, hour, 30, 0, 3, tzinfo=UTC) for hour in (0, 1, 2)),  # clocks change
     *(datetime(2026, 10, 25, hour, 30, 0, 5, tzinfo=UTC) for hour in (0, 1, 2)),
-    *(
-        datetime(2026, 6, 1, hour, minute, tzinfo=UTC)
-        for hour, minute in ((0, 0), (14, 0), (14, 30))
-    ),
+    *(datetime(2026, 6, 1, *time, tzinfo=UTC) for time in ((0, 0), (14, 0), (14, 30))),
     datetime(999, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
     datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
     datetime(1901, 12, 13, 20, 45, 51, 7, tzinfo=UTC),
