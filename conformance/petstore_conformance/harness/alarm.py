@@ -52,10 +52,7 @@ def stack(task: "asyncio.Task[Any]") -> str:
 
 @asynccontextmanager
 async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
-    """Cancel the block after a time; raise `OverdueError` then.
-
-    what -- is named in the message
-    """
+    """Cancel the block after a time; raise an `OverdueError` then that says `what` it was."""
     __tracebackhide__ = True
     limit = asyncio.timeout(seconds)
     try:
@@ -72,10 +69,8 @@ async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
 def alarm(seconds: float, what: str = "the test") -> Iterator[None]:
     """Interrupt the block and cancel its tasks after a time, and again until it ends.
 
-    what -- is named in the message
-
-    Raises `OverdueError` then. It does nothing outside the main thread, and where the operating
-    system has no interval timers: only `asyncio.timeout` ends a test there.
+    Raises an `OverdueError` then that says `what` it was. It does nothing outside the main thread,
+    and where the operating system has no interval timers: only `asyncio.timeout` ends a test there.
     """
     __tracebackhide__ = True
     in_main_thread = threading.current_thread() is threading.main_thread()
