@@ -124,8 +124,7 @@ class Comparison(RuleBasedStateMachine):
 
         async def together() -> None:
             self._lines.append(f"# the next {len(calls)} calls overlap")
-            pairs = zip(calls, targets, strict=True)
-            tasks = [asyncio.create_task(call.run(target)) for call, target in pairs]
+            tasks = [asyncio.create_task(run) for run in map(Call.run, calls, targets)]
             await self._length.wait(tenth)
             if cancelled:
                 self._lines.append(f"# the first {cancelled} of these {len(calls)} are cancelled")

@@ -174,13 +174,12 @@ class ModelMachine(Comparison):
         """Read each pet and order, all at once; repeat all recorded writes, and restore all."""
         pets, orders, repository = self._model.pets, self._model.orders, self._repository
 
-        async def read() -> tuple[Any, Any]:
-            found = asyncio.gather(*(repository.get_pet(pet_id=pet.id) for pet in pets))
-            return await found, await asyncio.gather(
-                *(repository.get_order(order_id=order.id) for order in orders)
-            )
+        async def read() -> list[Any]:
+            reads: list[Any] = [repository.get_pet(pet_id=pet.id) for pet in pets]
+            reads += [repository.get_order(order_id=order.id) for order in orders]
+            return await asyncio.gather(*reads)
 
-        assert self._run(read()) == (pets, orders)
+        assert self._run(read()) == [*pets, *orders]
         if not self.kit.remote:
             self._run(repository.restore([*pets, *orders]))
         records, now = self._model.records.items(), self._model.now
