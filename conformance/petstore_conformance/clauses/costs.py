@@ -69,34 +69,27 @@ class CostClauses(Kit):
     async def test_no_call_holds_the_event_loop(self, location: Location) -> None:
         """A driver that blocks is called on the event loop, or a lock is waited for there."""
         async with location.open_several(2) as opened:
-            held = await _fill(opened[0], FEWER_ITEMS, ITEMS // 3)
-            if held >= HELD_SECONDS:  # a store that is reorganized may hold it now and then only
-                raise OverdueError(f"a restore in a large store holds the event loop for {held} s")
-            await self._hold(*opened)
-
-    async def _hold(self, repository: Repository, *others: Repository) -> None:
-        held: dict[str, float] = {}
-        for number in range(10):  # a machine that is busy may hold it, too, but not each time
-            items = await _items(repository, ITEMS // 2)
-            given = replace(await give(repository, number), items=items, count=ITEMS)
-            calls = all_calls_of(repository, given)
-            for name, call in (calls | self._long_calls(given, repository, *others)).items():
-                held[name] = min(await _longest_hold(call), held.get(name, 60))
-            if max(held.values()) < HELD_SECONDS:
-                return
+            repository = opened[0]
+            hold = await _fill(repository, FEWER_ITEMS, ITEMS // 3)
+            if hold >= HELD_SECONDS:  # a store that is reorganized may hold it now and then only
+                raise OverdueError(f"a restore in a large store holds the event loop for {hold} s")
+            held: dict[str, float] = {}
+            for number in range(10):  # a machine that is busy may hold it, too, but not each time
+                items = await _items(repository, ITEMS // 2)
+                given = replace(await give(repository, number), items=items, count=ITEMS)
+                calls = all_calls_of(repository, given) | self._long_calls(given, opened)
+                for name, call in calls.items():
+                    held[name] = min(await _longest_hold(call), held.get(name, 60))
+                if max(held.values()) < HELD_SECONDS:
+                    return
         too_long = {name: seconds for name, seconds in held.items() if seconds >= HELD_SECONDS}
         raise OverdueError(f"the event loop is held, in seconds: {too_long}")
 
-    def _long_calls(
-        self, given: Given, repository: Repository, *others: Repository
-    ) -> dict[str, AnyCall]:
-        """Return calls that are several, or with much in them.
-
-        others -- of the same location: their writes overlap those of the first one
-        """
+    def _long_calls(self, given: Given, handles: Sequence[Repository]) -> dict[str, AnyCall]:
+        """Return calls that are several, or with much in them; of all handles if they overlap."""
+        repository = handles[0]
 
         async def overlapping() -> None:
-            handles = (repository, *others)
             await asyncio.gather(*(one.create_pet(REX) for one in handles for _ in range(20)))
             await asyncio.gather(*(place_at(one, AT) for one in handles for _ in range(2)))
 
