@@ -195,12 +195,10 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
         await asyncio.sleep(0)
         for call in calls:
             call.cancel()
-    with suppress(TimeoutError):
-        await asyncio.wait(calls, timeout=CANCEL_SECONDS)
-    for call in calls:
-        if not call.done():
-            text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
-            raise OverdueError(f"{text}\n{stack(call)}")
+    _, hanging = await asyncio.wait(calls, timeout=CANCEL_SECONDS)
+    for call in hanging:
+        text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
+        raise OverdueError(f"{text}\n{stack(call)}")
     return done
 
 
