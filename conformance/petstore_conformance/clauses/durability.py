@@ -100,9 +100,7 @@ async def read_what_is_written(
     while seen == before and not all(write.done() for write in writes):
         await yield_to_others()  # not after the read: a commit may end meanwhile
         seen = await read()
-    for write in writes:
-        write.cancel()
-    await asyncio.wait(writes)
+    await cancel(writes)
     return seen
 
 
