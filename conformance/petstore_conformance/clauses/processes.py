@@ -128,22 +128,19 @@ class ProcessClauses(Kit):
         """
         name = f"killed after {step}, beside {others}"
         free_id = HIGHEST - 100 * others - step  # ids are assigned above the highest one
-        news = (NewPet("in flight", number) for number in range(others))
         acknowledged = list[Pet | Order]()
         async with child(location, last_write=step) as killed:
             with suppress(UnavailableError):
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items
+            news = (NewPet("in flight", number) for number in range(others))
             creates = [asyncio.create_task(create(killed, new)) for new in news]
             if creates:
                 await asyncio.wait(creates, return_when=asyncio.FIRST_COMPLETED)
             await killed.kill()
-        results = await asyncio.gather(*creates, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Pet):
-                acknowledged.append(result)
-            else:
-                assert isinstance(result, UnavailableError), result
+        for result in await asyncio.gather(*creates, return_exceptions=True):
+            assert isinstance(result, Pet | UnavailableError), result
+            acknowledged += [result] if isinstance(result, Pet) else []
         async with location.open() as repository:
             stored = await read_all(repository)
             check_acknowledged(acknowledged, stored)
