@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct, UnsetType
 from msgspec.structs import astuple, replace
@@ -29,7 +29,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
-from petstore_conformance.harness.effort import AT_A_TIME, current
+from petstore_conformance.harness.effort import AT_A_TIME, AnyItem, current
 from petstore_conformance.model.model import Model, Stored, Write, matching
 from petstore_conformance.model.values import BORDERS, MANY_SECONDS, REX
 
@@ -56,7 +56,6 @@ EXACT_TYPES: Final[dict[type, Sequence[tuple[type, ...]]]] = {
 }
 """The types of the values in each struct."""
 
-AnyItem = TypeVar("AnyItem")
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
 
 
