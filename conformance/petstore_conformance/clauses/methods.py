@@ -31,7 +31,6 @@ from petstore_conformance.model.values import AT, NOW, REX, make_token
 LOCAL: Final = ("check", "list_tokens", "restore")
 """The methods that a service does not pass on."""
 
-
 CREATED_NAME: Final = "cancelled"
 """The name of the pets that these calls create."""
 

@@ -81,8 +81,7 @@ async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
             await repository.update_order(placed.id, final)
             await check_shown(repository, replace(pet, status=PET_STATUS_BY_ORDER[final]))
 
-    pairs = zip(news, cycle(FINAL_STATUSES), strict=False)
-    await asyncio.gather(*(check(new, final) for new, final in pairs))
+    await asyncio.gather(*map(check, news, cycle(FINAL_STATUSES)))
 
 
 class PetClauses(Kit):

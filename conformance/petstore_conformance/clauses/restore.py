@@ -76,9 +76,6 @@ ROWS: Final = [Pet(2**41 + number, f"{number}", number) for number in range(33_0
 LATE_POSITIONS: Final = (1999, 2000)
 """The last of the items that are stored at once, and the first, if these are 10, 100, 500 ..."""
 
-LATE_ITEMS: Final = 2500
-"""How many items are restored around one that is refused."""
-
 RESTORING_SECONDS: Final = 25
 """How long the calls of [restore-sizes] may take together; slow ones restore fewer items."""
 
@@ -193,7 +190,7 @@ async def refuse_late(
     """Restore many items of a kind, of which a late one is refused: all before it are there."""
     for position in LATE_POSITIONS:
         first_id = 2**30 * position  # free, and of other pets than the last time
-        pairs = [pet_and_order(first_id + number) for number in range(LATE_ITEMS)]
+        pairs = [pet_and_order(first_id + number) for number in range(2500)]
         query: PetQuery | OrderQuery = PetQuery(first_id - 1, position)
         items: list[Any] = [pet for pet, _ in pairs]
         if isinstance(refused, Order):
