@@ -159,19 +159,14 @@ class Comparison(RuleBasedStateMachine):
             failure.add_note(_PROGRAM.format(handles=", ".join(opened), calls=calls))
             type(self).failure = failure
 
-        async def close() -> None:
-            for opened in self._opened:
-                await opened.aclose()
-            await self._stack.aclose()
-
         with uninterrupted(), self._runner:
-            self._runner.run(close())
+            self._runner.run(self._stack.aclose())
 
     async def _open(self, handles: int) -> None:
         given = Location(self.kit.backend, self.kit.settings)
         self._location = await self._stack.enter_async_context(given.new())
         for index in range(handles):
-            self._opened.append(AsyncExitStack())
+            self._opened.append(await self._stack.enter_async_context(AsyncExitStack()))
             await self._reopen(index)
         self._repository = self._handles[0]
 
