@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import cycle, repeat
 
 import pytest
 from msgspec.structs import replace
@@ -248,10 +249,8 @@ class RecordClauses(Kit):
             assert await repository.create_pet(REX, old) == Receipt(pets[0].id, replayed=True)
             ids = pets[0].id, RESTORED_ORDER.id
             digests = await sample(repository, DIGESTS, together=True)
-            hostile = [
-                TokenRecord(value, other, NOW + DAY_SECONDS, ids[number % 2])
-                for number, (value, other) in enumerate(zip(digests, digests[::-1], strict=True))
-            ]
+            until = repeat(NOW + DAY_SECONDS)
+            hostile = list(map(TokenRecord, digests, digests[::-1], until, cycle(ids)))
             many = many_records(pets[1].id, REMEMBERED_RECORDS)
             await repository.restore(hostile)
             await repository.restore([*many, *created])
