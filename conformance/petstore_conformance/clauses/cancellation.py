@@ -118,7 +118,7 @@ async def trials(kit: Kit, repository: Repository, *, writes: bool = False) -> A
             call = calls_of(repository, given)[name]
             if name == "restore":
                 stored = await read_all(repository)
-                ids = stored.free_ids(stored.highest_id if given.number % 2 else 0)
+                ids = stored.free_ids(max(stored.ids) if given.number % 2 else 0)
                 items = [item for id_ in islice(ids, 3) for item in pet_and_order(id_)]
                 call = partial(repository.restore, items)
             if tenth is None:

@@ -191,7 +191,7 @@ class DurabilityClauses(Kit):
             await repository.place_order(pet_id, AT)  # the last of its orders was cancelled
             times = await sample(repository, TIMES, together=True)
             await asyncio.gather(*(place_at(repository, at) for at in times))
-            id_ = (await read_all(repository)).highest_id + 1000
+            id_ = max((await read_all(repository)).ids) + 1000
             sold = pet_and_order(id_, PetStatus.SOLD)
             await repository.restore([*sold, *pet_and_order(id_ + 1, PetStatus.PENDING)])
             await repository.update_order(id_ + 1, OrderStatus.COMPLETED)

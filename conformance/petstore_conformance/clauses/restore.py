@@ -177,7 +177,7 @@ async def restore_before_a_refusal(repository: Repository, distance: int) -> int
     distance -- how far it is above all others; it is neither the last that is stored nor the last
         in the call
     """
-    highest = (await read_all(repository)).highest_id + distance
+    highest = max((await read_all(repository)).ids) + distance
     refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
     stored = (*pet_and_order(highest), *pet_and_order(highest - 1))
     await refuse(repository, NotFoundError, *stored, refused)
@@ -227,18 +227,12 @@ class RestoreClauses(Kit):
         await repository.restore([pet, order])  # lower than the end of these pages
         for query in following:
             assert await read_page(repository, query) == first.page(query)
-        await self._restore_hostile_items(repository)
-
-    async def _restore_hostile_items(self, repository: Repository) -> None:
-        """Restore hostile pets, and orders of them, under ids of every number of digits."""
-        stored = await read_all(repository)
-        used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
+        # Hostile pets, and orders of them, under ids of every number of digits.
+        used = (await read_all(repository)).ids
         ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in used]
-        news = self.storable(HOSTILE_PETS)
-        pets = [created(id_, new) for id_, new in zip(ids, news, strict=False)]
+        pets = list(map(created, ids, self.storable(HOSTILE_PETS)))
         orders = list(map(order_of, pets, cycle(TIMES)))
         await repository.restore([*pets, *orders])
-
         await read_each(repository, [*pets, *orders], partial(check_shown, repository))
         await self._read_meanwhile(repository)
         stored = await read_all(repository)

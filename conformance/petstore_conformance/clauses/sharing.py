@@ -158,7 +158,7 @@ async def only_read(reader: Repository, writer: Repository) -> None:
     known, in_time, written = {await add_pet(writer)}, time_limit(READING_SECONDS), 0
     stored = await read_all(writer)
     # The second one is below the first, so that it belongs on pages that were full.
-    restored = (next(stored.free_ids(stored.highest_id + distance)) for distance in (20, 10))
+    restored = (next(stored.free_ids(max(stored.ids) + distance)) for distance in (20, 10))
     writes = write_each_kind(writer, f"after {known}", restored)
     while in_time():
         # The ids that come next, too: it may remember that they were not there.

@@ -71,13 +71,13 @@ class Stored(Struct):
     orders: list[Order]
 
     @property
-    def highest_id(self) -> int:
-        """The highest id of a pet or an order."""
-        return max([pet.id for pet in self.pets] + [order.id for order in self.orders])
+    def ids(self) -> set[int]:
+        """The ids of all pets and orders."""
+        return {pet.id for pet in self.pets} | {order.id for order in self.orders}
 
     def free_ids(self, above: int = 0) -> Iterator[int]:
         """Yield ids above this one that neither a pet nor an order has, in ascending order."""
-        used = {pet.id for pet in self.pets} | {order.id for order in self.orders}
+        used = self.ids
         return (id_ for id_ in count(above + 1) if id_ not in used)
 
     def page(self, query: PetQuery | OrderQuery) -> list[Any]:
@@ -182,8 +182,8 @@ class Model(Stored):
 
         gap -- how far above all others it is, if so many ids are left; 0 means the lowest free id
         """
-        if gap and self.highest_id + gap < MAX_ID - 2**40:
-            return self.highest_id + gap
+        if gap and max(self.ids) + gap < MAX_ID - 2**40:
+            return max(self.ids) + gap
         return next(self.free_ids())
 
     def restore(self, id_: int, new: NewPet, status: OrderStatus | None) -> list[Pet | Order]:
