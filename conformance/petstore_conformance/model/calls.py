@@ -306,10 +306,7 @@ async def read_settled(repository: Repository) -> Stored:
 
 
 async def check_no_late_effects(repository: Repository, length: Length) -> Stored:
-    """Return all pets and orders, after checking that no call ends later than it can.
-
-    length -- how long the slowest of them takes
-    """
+    """Return all pets and orders, after checking that no call of this length ends too late."""
     stored = await settle(repository, length)
     await asyncio.sleep(LATER_SECONDS)
     if await read_all(repository) != stored:
