@@ -69,9 +69,6 @@ from petstore_conformance.model.values import (
 REREAD_SECONDS: Final = 30
 """After this time, no further store is read: one that is slow takes ten seconds."""
 
-FAILURES: Final = (RaisedOnPurposeError, CancelledOnPurposeError, None, None)
-"""How the block in which a location is open ends; what was acknowledged before counts, too."""
-
 
 def check_acknowledged(items: Sequence[Pet | Order], stored: Stored) -> None:
     """Check that items are stored; their statuses may have changed after they were acknowledged."""
@@ -133,7 +130,8 @@ class DurabilityClauses(Kit):
             many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
             await repository.restore([Pet(n, f"{n}", n, PET_STATUSES[n // 900 % 4]) for n in many])
             pets = await repository.list_pets(PetQuery(0, 9999))
-        for number, failure in enumerate(FAILURES):
+        endings = (RaisedOnPurposeError, CancelledOnPurposeError, None, None)
+        for number, failure in enumerate(endings):  # what was acknowledged before counts, too
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
                     for status in (None, *PetStatus):
