@@ -153,13 +153,12 @@ def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
         if item.category_id > 9:  # the same text if one field follows the other
             digits = str(item.category_id)
             yield replace(item, name=item.name + digits[0], category_id=int(digits[1:]))
-        for status in set(PET_STATUSES) - {item.status}:
-            yield replace(item, status=status)
     else:
         yield replace(item, placed_at=item.placed_at + timedelta(microseconds=1))
         yield replace(item, pet_id=3 if item.pet_id != 3 else 4)
-        for order_status in set(OrderStatus) - {item.status}:
-            yield replace(item, status=order_status)
+    statuses: Iterable[Any] = PET_STATUSES if isinstance(item, Pet) else OrderStatus
+    for status in {*statuses} - {item.status}:
+        yield replace(item, status=status)
 
 
 async def refuse(repository: Repository, error: type[RefusedError], *items: Pet | Order) -> None:
@@ -456,7 +455,8 @@ class RestoreClauses(Kit):
                 orders.append(first)
         await check_stored(repository, pets, orders)
         for order in await asyncio.gather(*(place_at(repository, AT) for _ in range(3))):
-            lower, higher = (replace(order, id=n) for n in (1, min(order.id + 2**40, MAX_ID)))
+            lower = replace(order, id=1)
+            higher = replace(order, id=min(order.id + 2**40, MAX_ID))
             for restored in (lower, higher):  # its pet is in an order that was placed here
                 await refuse(repository, ConflictError, restored)
             await repository.update_order(order.id, OrderStatus.CANCELLED)
