@@ -14,12 +14,7 @@ from petstore_conformance.harness import effort
 from petstore_conformance.harness.breadth import begin_with, is_late
 from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, Kit, clauses, sentences
 
-_WORDS: Final = {
-    "passed": "ok",
-    "failed": "FAILED",
-    "skipped": "-",
-    "inconclusive": "SLOW",
-}
+_WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-", "inconclusive": "SLOW"}
 
 _WRONG_VALUE: Final = (
     "A method takes or returns something else than the contract says, such as None instead of a"

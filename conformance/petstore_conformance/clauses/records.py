@@ -86,6 +86,7 @@ async def walk(
     while pages == 0 or cursor:
         page = await repository.list_tokens(cursor=cursor, count=count, now=now)
         check_types(page.records)
+        assert len(page.records) <= max(10 * count, 1000), "a page has far more than `count`"
         yield page.records
         await asyncio.sleep(0)  # so that walks that are made at once take turns
         assert type(page.next) is str

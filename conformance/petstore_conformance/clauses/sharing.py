@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    Access,
     ConflictError,
+    Expected,
     NewPet,
     Order,
     OrderQuery,
@@ -201,10 +203,12 @@ class SharingClauses(Kit):
                 assert shown <= {*await reader.list_pets(PetQuery(0, 9999))}, "not yet committed"
             await asyncio.gather(*writes)
             await self._open_beside_writes(location, *handles[:2])
-            pet_id = await add_pet(writer)
-            async with location.open() as closed:
-                await view(closed, [pet_id])
-                await writer.place_order(pet_id, AT)  # closing must not undo what another has done
+            for access in Access:
+                pet = await create(writer, REX)
+                async with location.open(Expected(access=access)) as closed:
+                    await view(closed, [pet.id])
+                    await check_shown(closed, pet)
+                    await writer.place_order(pet.id, AT)  # closing must not undo it
             await check_agreement(writer)
 
     async def _open_beside_writes(

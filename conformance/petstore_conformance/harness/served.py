@@ -43,10 +43,7 @@ async def open_new(
     backend: Backend, settings: Any, expected: Expected
 ) -> AsyncIterator[Repository]:
     """Open a new location of this process, which is removed on exit."""
-    async with (
-        backend.scratch(settings) as scratch,
-        backend.open(scratch, expected) as repository,
-    ):
+    async with backend.scratch(settings) as scratch, backend.open(scratch, expected) as repository:
         yield repository
 
 

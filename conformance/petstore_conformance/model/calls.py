@@ -117,11 +117,7 @@ async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
 
 
 async def sample(
-    repository: Repository,
-    items: Sequence[AnyItem],
-    *,
-    together: bool = False,
-    reads: bool = False,
+    repository: Repository, items: Sequence[AnyItem], *, together: bool = False, reads: bool = False
 ) -> Sequence[AnyItem]:
     """Return the items that there is time for: all of them, unless the repository is slow.
 

@@ -48,6 +48,14 @@ class ListsExpiredRecords(Correct):
 
 
 @breaks("token-walk")
+class ListsAllRecordsAtOnce(Correct):
+    """In no other is a page larger than was asked for."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:  # noqa: ARG002 - its error
+        return await super().list_tokens(cursor, 2**40, now)
+
+
+@breaks("token-walk")
 class EndsAfterAThousand(Correct):
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         values = sorted(self.data.records)

@@ -180,6 +180,17 @@ async def find_and_name(location: str, expected: Expected) -> Store:
 SABOTEURS["NamesItsStoreTwice"] = "store-identity", backend(Correct, find=find_and_name)
 
 
+async def find_and_upgrade(location: str, expected: Expected) -> Store:
+    """Write to each store that is opened, unless only a snapshot of it is read."""
+    if expected.access is Access.READ and not expected.snapshot:
+        raise ChangeNeededError("the store must be opened for writing first")
+    return await find(location, expected)
+
+
+# In no other, one who may only read cannot open what others have open.
+SABOTEURS["UpgradesForReaders"] = "shared-reads", backend(Correct, find=find_and_upgrade)
+
+
 @breaks("store-identity")
 class KeepsNoEmptyStore(Correct):
     """What it has made is stored with the first write."""

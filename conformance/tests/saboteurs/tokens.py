@@ -65,6 +65,15 @@ remembering("restore-token", "RemembersTenThousandTokens", 10_000)
 
 
 @breaks("token-replayed")
+class RecordsThePetOfAnOrder(Correct):
+    """With an order, it records the id of the pet. In no other are the two ids confused."""
+
+    def record(self, token: Token, id_: int) -> None:
+        order = self.data.orders.get(id_)
+        super().record(token, order.pet_id if order else id_)
+
+
+@breaks("token-replayed")
 class ReplaysANewId(Correct):
     def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)

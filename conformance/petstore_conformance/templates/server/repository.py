@@ -38,11 +38,7 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.templates.server.client import KeyRange, only
-from petstore_conformance.templates.server.transactions import (
-    IDENTITY,
-    GuardedStore,
-    Transaction,
-)
+from petstore_conformance.templates.server.transactions import IDENTITY, GuardedStore, Transaction
 
 _RESTORED_TOGETHER: Final = 40
 """How many items one transaction restores: servers limit the number of its keys."""
