@@ -215,9 +215,9 @@ class Servers:
         )
 
     def close(self) -> None:
-        """Close the connections that the checks use."""
+        """Close the connections that the checks use, once those that have just begun have them."""
         for task in self._asking.values():
-            task.cancel()
+            asyncio.get_running_loop().call_soon(task.cancel)
             task.add_done_callback(_terminate)
 
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:

@@ -16,16 +16,9 @@ NARROW_FIRST: Final = (
     *("scratch-empty", "page-empty", "id-range", "no-aliasing", "get-absent", "id-once"),
     *("status-exact", "get-stored", "order-id", "exact-types", "page-order", "page-status"),
     # An order of nothing is one of the calls whose cost is measured.
-    *(
-        "page-after",
-        "order-of-nothing",
-        "cost",
-        "order-get",
-        "order-reserves",
-        "order-completed",
-        "order-cancelled",
-    ),
-    *("order-final", "name-exact", "page-count", "page-walk", "orders-page", "order-refused"),
+    *("page-after", "order-of-nothing", "cost", "order-get", "order-reserves", "order-completed"),
+    *("order-cancelled", "order-final", "name-exact", "page-count", "page-walk", "orders-page"),
+    "order-refused",
     *("order-same", "token-replayed", "orders-status", "healthy", "category-exact", "order-exact"),
     # What an order loses on its way, it also loses when it is restored, perhaps before a refusal.
     *("restore-exact", "event-loop", "token-apart"),
