@@ -90,6 +90,7 @@ BACKGROUND: Final = {
             "backends/postgres/petstore_postgres/pool.py connection.terminate",
             "backends/postgres/petstore_postgres/pool.py self._release",
             "backends/postgres/petstore_postgres/servers.py _terminate",
+            "backends/postgres/petstore_postgres/servers.py task.cancel",
             "backends/redis/petstore_redis/client.py partial(self._replicated, futures, replies)",
             "backends/redis/petstore_redis/masters.py lambda asking: asking.exception()",
             "backends/sqlite/petstore_sqlite/reader.py self._close",
