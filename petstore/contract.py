@@ -355,8 +355,8 @@ class Repository(Protocol):
         """Return about `count` of the records that have not expired, and a cursor to go on with.
 
         The first call of a walk has an empty cursor, each later one the cursor of the page before
-        it. A page may have no records and not be the last one. It has at most ten times `count`
-        records, or a thousand.
+        it. A page may have no records and not be the last one. It has at most a thousand, or ten
+        times `count` if that is more.
 
         - A walk returns at least once, exactly as it was stored, each record that exists throughout
           and whose `until` is later than `now`, and no other record. [token-walk]

@@ -47,8 +47,7 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = "petstore"
     connections: Annotated[
-        int,
-        Meta(ge=1, le=1000, description="a number from 1 to 1000: how many each process opens"),
+        int, Meta(ge=1, le=1000, description="a number from 1 to 1000: how many each process opens")
     ] = 8
     timeout_seconds: Annotated[float, Meta(ge=0.05, le=60, title="how long a call may take")] = 2
     pgbouncer: Annotated[bool, Meta(description="true behind PgBouncer, or else false")] = False

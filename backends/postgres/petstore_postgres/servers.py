@@ -164,7 +164,7 @@ class Servers:
 
         Raises `UnavailableError` if more than one is the primary; `connect` then does, too.
         """
-        if len(self._addresses) == 1:
+        if len(self._addresses) < 2:
             return
         for number, address in enumerate(self._addresses):
             asked = self._asking.get(number)
@@ -173,10 +173,10 @@ class Servers:
                 self._asking[number] = asyncio.create_task(self._ask(address, before))
         # One that does not reply in time is not waited for, but may still reply to the next check.
         done, _ = await asyncio.wait(self._asking.values(), timeout=ASK_SECONDS)
-        found = [reached for task in done if (reached := task.result()) is not None]
+        found = [task.result() for task in done if not task.cancelled()]
         self._split_brain = ""
         try:
-            self._choose(found)
+            self._choose([reached for reached in found if reached is not None])
         except UnavailableError as error:
             self._split_brain = str(error)
             raise
@@ -215,9 +215,10 @@ class Servers:
         )
 
     def close(self) -> None:
-        """Close the connections that the checks use, once those that have just begun have them."""
+        """Close the connections that the checks use. Later checks open none."""
+        self._addresses = []
         for task in self._asking.values():
-            asyncio.get_running_loop().call_soon(task.cancel)
+            asyncio.get_running_loop().call_soon(task.cancel)  # once it has its connection
             task.add_done_callback(_terminate)
 
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:

@@ -18,14 +18,15 @@ class TestPostgres(Conformance):
 
 @pytest.mark.slow
 class TestOneConnection(Conformance):
-    """All calls share one connection."""
+    """All calls share one connection; a check has one to each of two addresses."""
 
     backend = backend
     machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, server: Server) -> None:
-        type(self).settings = PostgresSettings(server.url(), connections=1, timeout_seconds=10)
+        url = f"postgresql://postgres@127.0.0.1:{server.port},localhost:{server.port}/postgres"
+        type(self).settings = PostgresSettings(url, connections=1, timeout_seconds=10)
 
 
 @pytest.mark.slow

@@ -273,12 +273,12 @@ async def settle(repository: Repository, length: Length) -> Stored:
 
     length -- how long a call took
     """
-    await give_up(length)
+    await wait_for_server(length)
     await repository.create_pet(REX)
     return await read_settled(repository)
 
 
-async def give_up(length: Length) -> None:
+async def wait_for_server(length: Length) -> None:
     """Wait until a server must have begun what it goes on with for a caller that was cancelled."""
     busy = BUSY_SECONDS if length.iterations > WAITING_ITERATIONS else 0.01
     await asyncio.sleep(10 * length.seconds + busy)

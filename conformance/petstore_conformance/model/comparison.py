@@ -38,10 +38,10 @@ from petstore_conformance.model.calls import (
     cancel,
     check_types,
     explain,
-    give_up,
     read_all,
     read_page,
     read_settled,
+    wait_for_server,
 )
 from petstore_conformance.model.model import AnyItem, Model, Payload, Write, send
 from petstore_conformance.model.values import REX, TIMES
@@ -138,7 +138,7 @@ class Comparison(RuleBasedStateMachine):
     def _explain(self, calls: list[Call]) -> None:
         """Find an order that explains the results; continue from the model after it."""
         if any(call.unknown for call in calls):
-            self._run(give_up(self._length))
+            self._run(wait_for_server(self._length))
             self._write(Write(REX))  # as in `settle`
             stored = self._run(read_settled(self._repository))
         else:
