@@ -67,7 +67,7 @@ class LocationClauses(Kit):
             async with empty.open() as unused:
                 pass
             await check_unavailable(unused, given)
-        async for _, results in close_in_flight(location):
+        async for results in close_in_flight(location):
             for name, result in results.items():
                 failed = isinstance(result, BaseException)
                 assert not failed or isinstance(result, UnavailableError), f"{name}: {result!r}"

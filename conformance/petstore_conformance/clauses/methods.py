@@ -25,7 +25,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import add_pet, place_at
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.kit import Location
-from petstore_conformance.model.calls import AnyCall, Length, measure, sample
+from petstore_conformance.model.calls import AnyCall, measure, sample
 from petstore_conformance.model.values import AT, NOW, REX, make_token
 
 LOCAL: Final = ("check", "list_tokens", "restore")
@@ -124,11 +124,10 @@ async def attempt(call: AnyCall) -> Any:
     return None
 
 
-async def close_in_flight(location: Location) -> AsyncIterator[tuple[Length, dict[str, Any]]]:
+async def close_in_flight(location: Location) -> AsyncIterator[dict[str, Any]]:
     """Close a repository at several moments while a call of every method is in flight.
 
-    Yields how long a create takes, and the calls by name with their results, or with what they have
-    raised.
+    Yields the calls by name with their results, or with what they have raised.
     """
     async with location.open() as repository:
         length, _ = await measure(repository.create_pet(REX))
@@ -141,4 +140,4 @@ async def close_in_flight(location: Location) -> AsyncIterator[tuple[Length, dic
             await length.wait(tenth)
         async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
             results = await asyncio.gather(*tasks, return_exceptions=True)
-        yield length, dict(zip(calls, results, strict=True))
+        yield dict(zip(calls, results, strict=True))

@@ -37,9 +37,11 @@ from petstore_conformance.model.values import (
 HANDLES = 3
 """How many times a location that can be shared is opened at once."""
 
+# Those of an encoding, the default, take Hypothesis more than a second to compute.
+SCALAR_VALUES = st.characters(exclude_categories=["Cs"])
 NEW_PETS = st.builds(
     NewPet,
-    name=st.sampled_from(["", "Rex", "rex", " Rex", *NAMES]) | st.text(max_size=6),
+    name=st.sampled_from(["", "Rex", "rex", " Rex", *NAMES]) | st.text(SCALAR_VALUES, max_size=6),
     category_id=st.sampled_from([0, *CATEGORIES]) | st.integers(-(2**63), 2**63 - 1),
     status=st.sampled_from([PET_STATUSES[-1], *PetStatus]),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from time import time_ns
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -31,7 +32,8 @@ def identifying(name: str, choose: Callable[[Store], str]) -> None:
 
 
 identifying("IdentifiesItsOpening", lambda _: uuid4().hex)
-identifying("IdentifiesItsServer", lambda _: "server 1")
+# In milliseconds, in which several are made.
+identifying("IdentifiesItsTime", lambda it: it.extra.setdefault("made", f"{time_ns() // 10**6}"))
 # It has the length of a path.
 identifying("IdentifiesItsFile", lambda store: f"/var/lib/petstore/{store.identity * 3}")
 
