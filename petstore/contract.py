@@ -473,8 +473,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     - Shared: a pet is ordered through only one of them, and a token takes effect in only one of
       them. [shared-orders]
     - Shared: all this holds for repositories in several processes, too. [shared-processes]
-    - Snapshots: with `Expected.snapshot`, all reads show the store as it was at one moment before
-      `open` has yielded. [snapshot]
+    - Snapshots: with `Expected.snapshot` and any access, all reads show the store as it was at one
+      moment before `open` has yielded. [snapshot]
     """
 
     contract: int

@@ -185,7 +185,7 @@ def test_a_saboteur_does_not_hide_behind_an_open_that_swallows_its_failures(
 @pytest.mark.parametrize("name", ["AcknowledgesWhatItDrops", "RollsBackWhenCancelled"])
 def test_the_model_alone_catches_what_closing_loses(name: str, seed: int) -> None:
     with pytest.raises((Exception, pytest.fail.Exception)):
-        getattr(kit(SABOTEURS[name][1]), CLAUSES["model"])()
+        getattr(kit(SABOTEURS[name][1], 10 * sequences.DEFAULT_EXAMPLES), CLAUSES["model"])()
 
 
 def test_a_call_that_a_store_that_is_gone_answers_is_shown(quickly: None) -> None:

@@ -165,7 +165,8 @@ class ConcurrencyClauses(Kit):
                         with suppress(RefusedError):
                             placed = await repository.place_order(pet_id, AT, attempt)
                             await repository.update_order(placed.id, OrderStatus.CANCELLED)
-                    await repository.create_pet(REX, make_token(f"create {client % 5}", REX))
+                    create = make_token(f"create {client % 5}", REX) if client % 2 else None
+                    await repository.create_pet(REX, create)
                     await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
                     await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
@@ -226,6 +227,8 @@ class ConcurrencyClauses(Kit):
             (order,) = await place_orders(repository)
             length, _ = await measure(views(order))
             status = FINAL_STATUSES[number // 6 % 2]
+            reads: Any = (repository.get_pet, order.pet_id), (repository.get_order, order.id)
+            read_one, id_ = reads[number % 2]  # at once: what is gathered begins later
 
             async def read() -> None:
                 pet, found, pets, orders, _ = await views(order)
@@ -236,10 +239,12 @@ class ConcurrencyClauses(Kit):
             async def update() -> Any:
                 await yield_to_others(number % 12)
                 await length.wait(number % 6 * 2)
-                return await repository.update_order(order.id, status), await views(order)
+                updated = await repository.update_order(order.id, status)
+                return updated, await read_one(id_), await views(order)
 
-            changed, after = await watch(update, [read] * readers_each)
+            changed, at_once, after = await watch(update, [read] * readers_each)
             pet, found, pets, orders, placed = after
+            assert at_once in (pet, found)
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
             assert (pets, found, orders) == ([pet], changed, [changed])

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -51,7 +51,6 @@ from petstore_conformance.model.calls import (
     read_all,
     sample,
     settle,
-    time_limit,
     yield_to_others,
 )
 from petstore_conformance.model.model import Payload, Stored, send
@@ -65,9 +64,6 @@ from petstore_conformance.model.values import (
     TIMES,
     make_token,
 )
-
-REREAD_SECONDS: Final = 30
-"""After this time, no further store is read: one that is slow takes ten seconds."""
 
 
 def check_acknowledged(items: Sequence[Pet | Order], stored: Stored) -> None:
@@ -291,10 +287,7 @@ class DurabilityClauses(Kit):
     @location_clause("durable-reads", needs="durable")
     async def test_what_was_read_is_there_after_reopening(self, location: Location) -> None:
         """A new pet or order is visible to reads before it is stored durably."""
-        in_time = time_limit(REREAD_SECONDS)
-        for number in range(5):
-            if number and not in_time():
-                break
+        for number in range(3):  # a slow store takes ten seconds for each
             async with location.open() as repository:
                 pet_ids = await asyncio.gather(*(add_pet(repository) for _ in range(10)))
                 news = [NewPet("read", number) for _ in pet_ids]

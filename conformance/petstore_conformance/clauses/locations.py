@@ -121,15 +121,15 @@ class LocationClauses(Kit):
                 async with chain[0].new() as new, new.open() as repository:
                     await self._fill(repository, 1)
                     raise RaisedOnPurposeError
-            first = chain.pop(0)  # the others' names may begin with its name
-            del stored[first]
-            await remove[first]()
-            await self._check_locations(stored)
             async with other.open() as repository:
                 many = await sample(repository, range(min(20, most)))
-            await asyncio.gather(*(make(location) for _ in many))  # a name may have become free
+            await asyncio.gather(*(make(location) for _ in many))
+            for removed in (other, chain.pop(0)):  # others' names may begin with its name
+                del stored[removed]
+                await remove[removed]()
+            await asyncio.gather(make(location), make(location))  # a name may have become free
             await self._check_locations(stored)
-            async with chain[-1].open() as one, other.open() as two:
+            async with chain[-1].open() as one, chain[-2].open() as two:
                 await one.restore([Pet(MAX_ID, "Rex", 7)])
                 assert not (await two.create_pet(REX)).replayed, "places share their ids"
 

@@ -39,6 +39,7 @@ from petstore_conformance.model.calls import (
     fill,
     kind,
     look_up,
+    one_effect,
     read_all,
     read_page,
     sample,
@@ -138,7 +139,7 @@ async def check_agreement(repository: Repository) -> None:
 
 
 async def watch(
-    change: Callable[[], Awaitable[AnyResult]], reads: Sequence[Callable[[], Awaitable[None]]]
+    change: Callable[[], Awaitable[AnyResult]], reads: Sequence[Callable[[], Awaitable[Any]]]
 ) -> AnyResult:
     """Make a change and return its result; meanwhile make other calls, each again and again.
 
@@ -147,7 +148,7 @@ async def watch(
     """
     changing = True
 
-    async def read_again_and_again(delay: int, read: Callable[[], Awaitable[None]]) -> None:
+    async def read_again_and_again(delay: int, read: Callable[[], Awaitable[Any]]) -> None:
         await yield_to_others(delay)
         while changing:
             await read()
@@ -184,6 +185,38 @@ async def check_one_step(repository: Repository, pet_id: int, status: OrderStatu
         found, listed = await look_up(repository, changed)
         shown = [(order.id, order.status) for order in (found, *listed) if order]
         assert shown == [(changed.id, status)] * 2
+
+
+async def sell_once(
+    first: Repository, second: Repository, pet_id: int, *, begin_with_token: bool = True
+) -> Order:
+    """Order a pet through both handles at once; then complete and cancel that order at once.
+
+    Each handle orders twice with the same token and twice without one. The calls of the first
+    handle begin first. Returns the order as it is after that.
+
+    begin_with_token -- whether each handle's first call has the token: then they are one write
+    """
+    handles, token = (first, second), make_token(f"sell {pet_id}", pet_id)
+    in_turn = (token, None) if begin_with_token else (None, token)
+    placings = [
+        handle.place_order(pet_id, AT, given)
+        for handle in handles
+        for given in (*in_turn, *in_turn)
+    ]
+    results = await asyncio.gather(*placings, return_exceptions=True)
+    assert {kind(result) for result in results} == {Receipt, ConflictError}, results
+    order_id = one_effect(results)
+    retries = results[::2] if begin_with_token else results[1::2]
+    assert len({kind(result) for result in retries}) == 1, "a retry is refused"
+    updated = await asyncio.gather(
+        first.update_order(order_id, OrderStatus.COMPLETED),
+        second.update_order(order_id, OrderStatus.CANCELLED),
+        return_exceptions=True,
+    )
+    assert {kind(result) for result in updated} == {Order, ConflictError}, updated
+    (order,) = [result for result in updated if isinstance(result, Order)]
+    return order
 
 
 class OrderClauses(Kit):
@@ -412,6 +445,7 @@ class OrderClauses(Kit):
             assert len(set(completed)) == len(completed)
         sold = await repository.list_orders(OrderQuery(0, 99, OrderStatus.COMPLETED))
         assert sorted(order.pet_id for order in sold) == sorted(completed)
+        await sell_once(repository, repository, await add_pet(repository))
         await self._place_together(repository)
         await check_agreement(repository)
 

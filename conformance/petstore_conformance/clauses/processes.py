@@ -18,12 +18,11 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
-from petstore_conformance.clauses.orders import add_pet, check_agreement
+from petstore_conformance.clauses.orders import add_pet, check_agreement, sell_once, watch
 from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import (
     create_at_once,
     only_read,
-    sell_once,
     write_each_kind,
     write_once,
 )
@@ -78,6 +77,9 @@ class ProcessClauses(Kit):
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
+            long = NewPet("n" * self.longest_name(2**20), 7)
+            for _ in range(5):  # half of it may be in a file already
+                await watch(partial(create, other, long), [partial(one.get_pet, 1)])
         await self._make_new_locations(location)
         for _ in range(3):  # both are the first to open it, at once
             async with location.new() as new, AsyncExitStack() as stack:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from petstore.contract import (
     ConflictError,
     IdempotencyToken,
+    NewPet,
     Order,
     OrderStatus,
     Pet,
@@ -196,6 +197,7 @@ class RecordClauses(Kit):
 
         found = await watch(partial(read_records, repository, 50, now), [write])
         assert many <= found <= many | added
+        assert await read_records(repository, MANY_RECORDS, now) == many | added
         last = make_token("last", REX, now, 2 * DAY_SECONDS)
         left = record_of(last, (await repository.create_pet(REX, last)).id)
         assert await read_records(repository, 50, now + DAY_SECONDS) == {left}, "all others expire"
@@ -203,13 +205,17 @@ class RecordClauses(Kit):
     @location_clause("token-deleted")
     async def test_expired_records_do_not_pile_up(self, location: Location) -> None:
         """Not every write deletes two, its clock stands still, or a fast clock holds it up."""
-        async with location.new() as other:
-            await asyncio.gather(self._place_later(location), self._create_later(other))
+        async with location.new() as other, location.new() as third:
+            bursts = (self._write_at_once(location, REX), self._write_at_once(third))
+            await asyncio.gather(*bursts, self._create_later(other))
 
-    async def _place_later(self, location: Location) -> None:
-        """Write records, some of a fast clock; place orders once the others have expired."""
+    async def _write_at_once(self, location: Location, new: NewPet | None = None) -> None:
+        """Write records, some of the year 2286; when the others have expired, write in a burst.
+
+        new -- what is created then; by default, orders are placed
+        """
         async with location.open() as repository:
-            for token in short_lived("ahead", NOW, 4):
+            for token in short_lived("ahead", 10**10, 4):
                 await repository.create_pet(REX, token)
             (renewed,) = short_lived("renewed", PAST, 1)
             await repository.create_pet(REX, renewed)
@@ -219,8 +225,9 @@ class RecordClauses(Kit):
             await asyncio.sleep(EXPIRED_SECONDS)
             later = replace(renewed, now=renewed.until, until=PAST + 9 * DAY_SECONDS)
             await repository.create_pet(REX, later)  # what was to be deleted first is in force
-            for token in short_lived("later", PAST + DAY_SECONDS):
-                await repository.place_order(await add_pet(repository), AT, token)
+            tokens = short_lived("later", PAST + DAY_SECONDS)
+            payloads = [new or await add_pet(repository) for _ in tokens]
+            await asyncio.gather(*map(send, repeat(repository), payloads, tokens))
             await check_deleted(repository, expired)
 
     async def _create_later(self, location: Location) -> None:

@@ -30,6 +30,7 @@ from petstore_conformance.clauses.orders import (
     check_agreement,
     place_at,
     place_orders,
+    sell_once,
     status_of,
     watch,
 )
@@ -42,7 +43,6 @@ from petstore_conformance.model.calls import (
     create,
     every_filter,
     fill,
-    kind,
     measure,
     one_effect,
     read_all,
@@ -76,38 +76,6 @@ async def write_once(
         if delay:
             await asyncio.sleep(delay)
     return one_effect(await asyncio.gather(*writes))
-
-
-async def sell_once(
-    first: Repository, second: Repository, pet_id: int, *, begin_with_token: bool = True
-) -> Order:
-    """Order a pet through both handles at once; then complete and cancel that order at once.
-
-    Each handle orders twice with the same token and twice without one. The calls of the first
-    handle begin first. Returns the order as it is after that.
-
-    begin_with_token -- whether each handle's first call has the token: then they are one write
-    """
-    handles, token = (first, second), make_token(f"sell {pet_id}", pet_id)
-    in_turn = (token, None) if begin_with_token else (None, token)
-    placings = [
-        handle.place_order(pet_id, AT, given)
-        for handle in handles
-        for given in (*in_turn, *in_turn)
-    ]
-    results = await asyncio.gather(*placings, return_exceptions=True)
-    assert {kind(result) for result in results} == {Receipt, ConflictError}, results
-    order_id = one_effect(results)
-    retries = results[::2] if begin_with_token else results[1::2]
-    assert len({kind(result) for result in retries}) == 1, "a retry is refused"
-    updated = await asyncio.gather(
-        first.update_order(order_id, OrderStatus.COMPLETED),
-        second.update_order(order_id, OrderStatus.CANCELLED),
-        return_exceptions=True,
-    )
-    assert {kind(result) for result in updated} == {Order, ConflictError}, updated
-    (order,) = [result for result in updated if isinstance(result, Order)]
-    return order
 
 
 async def create_at_once(handles: Sequence[Repository], count: int) -> None:

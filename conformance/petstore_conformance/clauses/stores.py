@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from petstore.contract import (
     Access,
@@ -36,10 +37,11 @@ from petstore_conformance.model.values import REX, TIMES, make_token
 ONLY_OPEN = Expected(access=Access.WRITE)
 
 
-def named_files(settings: Any) -> set[str]:
-    """Return the names of the fields whose values are the paths of files that exist."""
-    values = ((name, str(getattr(settings, name))) for name in settings.__struct_fields__)
-    return {name for name, value in values if os.path.exists(value)}  # noqa: PTH110 - any text
+def existing(settings: Any) -> set[str]:
+    """Return the paths that settings name, and those of their folders, if they exist."""
+    values = [str(getattr(settings, name)) for name in settings.__struct_fields__]
+    paths = (*values, *map(os.path.dirname, values))
+    return {path for path in paths if os.path.exists(path)}  # noqa: PTH110 - any text
 
 
 @contextmanager
@@ -49,9 +51,9 @@ def replaced(lost: Any, other: Any) -> Iterator[bool]:
     Yields whether there are any: a field of both settings names a file that only one of them has.
     """
     moves = list[tuple[Path, Path]]()
-    for name in named_files(lost) & named_files(other):
+    for name in lost.__struct_fields__:
         place, file = (Path(str(getattr(settings, name))) for settings in (lost, other))
-        if place != file:
+        if place != file and {str(place), str(file)} <= existing(lost) | existing(other):
             moves += [(place, place.with_name(f"aside-{place.name}")), (file, place)]
     for source, target in moves:
         _move(source, target)
@@ -173,10 +175,12 @@ class StoreClauses(Kit):
 
     async def _check_absent(self, location: Location, identity: str) -> None:
         """Check that there is no store at a location, and that none is made by looking for one."""
+        before = existing(location.settings)
         for access in (Access.CREATE, Access.WRITE):
             expected = Expected(store=identity, access=access)
             await check_refused(location, expected, UnavailableError)
         await check_refused(location, ONLY_OPEN, StorageError)  # the location may be gone, too
+        assert existing(location.settings) == before, "a file or folder was created"
 
     @location_clause("store-expected")
     async def test_only_the_expected_store_is_opened(self, location: Location) -> None:
@@ -211,15 +215,16 @@ class StoreClauses(Kit):
             before = await read_all(writer), await read_records(writer, 1)
             snapshot = Expected(store=writer.store, access=Access.READ, snapshot=True)
             opened = await stack.enter_async_context(location.open(snapshot))
-            for order in orders:
+            for order, access in zip(orders, Access, strict=True):
                 await writer.create_pet(REX, make_token(f"after {order.id}", REX))
                 await writer.update_order(order.id, OrderStatus.COMPLETED)
-                async with location.open(snapshot) as again:
+                async with location.open(replace(snapshot, access=access)) as again:
                     after = await read_all(writer), await read_records(writer, 1)
                     await writer.restore(pet_and_order(order.id + 100))
                     assert (await read_all(again), await read_records(again, 1)) == after
                 await opened.check()  # nothing is wrong with the store
-                assert (await read_all(opened), await read_records(opened, 1)) == before
+                assert await asyncio.gather(*map(read_all, [opened] * 3)) == [before[0]] * 3
+                assert await read_records(opened, 1) == before[1]
                 assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
                 assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []
                 assert await opened.get_pet(order.pet_id) in before[0].pets
@@ -231,13 +236,13 @@ class StoreClauses(Kit):
     async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:
         """The store is created all the same, or half of it, before the error is raised."""
         async with location.new() as empty:
-            files = named_files(empty.settings)
+            before = existing(empty.settings)
             for _ in range(2):
                 with suppress(ChangeNeededError):
                     async with empty.open(ONLY_OPEN) as repository:
                         assert not location.backend.durable, "a store was created without leave"
                         await place_orders(repository)
-                assert named_files(empty.settings) == files, "a file was created without leave"
+                assert existing(empty.settings) == before, "a file was created without leave"
             async with empty.open():
                 pass
             if location.backend.durable:

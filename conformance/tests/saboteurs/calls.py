@@ -52,6 +52,23 @@ class JoinsEqualReads(Correct):
         await asyncio.sleep(uniform(0.001, 0.002))  # noqa: S311 - a delay
 
 
+@breaks("read-after-write")
+class JoinsReadsOfTheSameTurn(Correct):
+    """Nothing is held up: the other read has its result, but has not returned yet."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if pet_id not in self.kept:
+            self.kept[pet_id] = asyncio.create_task(self.read(pet_id))
+            self.kept[pet_id].add_done_callback(lambda _: self.kept.pop(pet_id))
+        return await asyncio.shield(self.kept[pet_id])
+
+    async def read(self, pet_id: int) -> Pet | None:
+        await asyncio.sleep(0)
+        pet = await super().get_pet(pet_id)
+        await asyncio.sleep(0)
+        return pet
+
+
 @breaks("token-reused")
 class JoinsWritesWithOneToken(Correct):
     """A write gets the receipt of one in flight that has its token, whatever that stores."""

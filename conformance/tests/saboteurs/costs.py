@@ -17,7 +17,7 @@ from petstore_sqlite import backend as sqlite
 from conformance.tests.correct import Correct, Item, LocationSettings
 from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import Backend, Expected, Order, OrderQuery, Repository
+from petstore.contract import Backend, Expected, Order, OrderQuery, Pet, Repository
 
 
 @breaks("event-loop")
@@ -36,6 +36,16 @@ class SyncsEachItem(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         await super().restore(items)
         time.sleep(0.0002 * len(items))  # noqa: ASYNC251 - the mistake
+
+
+@breaks("event-loop")
+class ReadsALongLogAtOnce(Correct):
+    """Follows what another has written without a turn for other calls."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        unread, self.loaded.pets = len(self.data.pets) - len(self.loaded.pets), {**self.data.pets}
+        time.sleep(max(0, unread) / 20_000)  # noqa: ASYNC251 - the mistake
+        return await super().get_pet(pet_id)
 
 
 class KeepsItsRows(MemoryRepository):

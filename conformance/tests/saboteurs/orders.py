@@ -166,6 +166,19 @@ class CancelsLateAgain(Correct):
         return order
 
 
+@breaks("sold-once", shared=False)
+class LooksThenUpdates(Correct):
+    """Another call may end an order between the look at it and the change of it."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.data.orders.get(order_id)
+        if order is None or order.status is not OrderStatus.PLACED:
+            return await super().update_order(order_id, status)
+        await asyncio.sleep(0)
+        self.data.orders[order_id] = order
+        return await super().update_order(order_id, status)
+
+
 @breaks("order-absent")
 class RemembersAbsentOrders(Correct):
     """An update of an order that is not there leaves an empty row behind."""
