@@ -40,7 +40,7 @@ class Given(Struct, frozen=True):
 
     number -- tells the names and tokens of several trials apart
     pet_id, other_id -- two available pets, each of which is ordered by one call
-    order_id -- an order that is placed
+    order_id, other_order_id -- two orders that are placed, each of which is updated by one call
     used -- the token of a create that was made
     items -- what is restored
     count -- how many items are on a page
@@ -50,6 +50,7 @@ class Given(Struct, frozen=True):
     pet_id: int
     other_id: int
     order_id: int
+    other_order_id: int
     used: IdempotencyToken
     items: Sequence[Pet | Order | TokenRecord] = ()
     count: int = 20
@@ -58,13 +59,14 @@ class Given(Struct, frozen=True):
 async def give(repository: Repository, number: int) -> Given:
     """Store what calls are made with, and return it."""
     used = make_token(f"used {number}", REX)
-    pet_id, other_id, order, _ = await asyncio.gather(
+    pet_id, other_id, order, other, _ = await asyncio.gather(
         add_pet(repository),
         add_pet(repository),
         place_at(repository, AT),
+        place_at(repository, AT),
         repository.create_pet(REX, used),
     )
-    return Given(number, pet_id, other_id, order.id, used)
+    return Given(number, pet_id, other_id, order.id, other.id, used)
 
 
 def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> dict[str, AnyCall]:
@@ -75,7 +77,6 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
     number, count = given.number, given.count
     new = NewPet(CREATED_NAME, number, PetStatus.SOLD)
     creating, placing = make_token(f"c {number}", new), make_token(f"p {number}", given.other_id)
-    final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
     pets, orders = PetQuery(0, count), OrderQuery(0, count)
     available = replace(pets, status=PetStatus.AVAILABLE)
     placed = replace(orders, status=OrderStatus.PLACED)
@@ -86,7 +87,10 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
         "create_pet, with a token": lambda: repository.create_pet(new, creating),
         "place_order": lambda: repository.place_order(given.pet_id, AT),
         "place_order, with a token": lambda: repository.place_order(given.other_id, AT, placing),
-        "update_order": lambda: repository.update_order(given.order_id, final),
+        "update_order": lambda: repository.update_order(given.order_id, OrderStatus.COMPLETED),
+        "update_order, to cancelled": lambda: repository.update_order(
+            given.other_order_id, OrderStatus.CANCELLED
+        ),
         "get_pet": lambda: repository.get_pet(given.pet_id),
         "list_pets": lambda: repository.list_pets(pets),
         "list_pets, deep": lambda: repository.list_pets(replace(pets, after=given.pet_id)),
