@@ -59,7 +59,7 @@ from petstore_conformance.model.values import AT, REX, make_token
 READS_AT_ONCE: Final = 800
 """Nearly as many as a service lets one client have in flight: 888 unless it is set otherwise."""
 
-WATCHED_READS: Final = 96
+WATCHED_READS: Final = 128
 """How many orders are read while they change: of fifty reads over a network, one is held up."""
 
 WATCHING_SECONDS: Final = 15
