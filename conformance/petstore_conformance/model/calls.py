@@ -36,8 +36,8 @@ from petstore_conformance.model.values import BORDERS, MANY_SECONDS, REX
 COUNTED_ITERATIONS = 200
 """For so many iterations of the event loop `measure` checks in each if the call has ended."""
 
-WAITING_ITERATIONS = 20
-"""A call that takes more iterations of the event loop waits for a thread or a server."""
+WAITING_SECONDS = 0.0001
+"""A call that takes longer waits for a thread or a server."""
 
 BUSY_SECONDS = 0.1
 """How much longer a busy server may take for a call whose caller was cancelled."""
@@ -280,7 +280,7 @@ async def settle(repository: Repository, length: Length) -> Stored:
 
 async def wait_for_server(length: Length) -> None:
     """Wait until a server must have begun what it goes on with for a caller that was cancelled."""
-    busy = BUSY_SECONDS if length.iterations > WAITING_ITERATIONS else 0.01
+    busy = BUSY_SECONDS if length.seconds > WAITING_SECONDS else 0.01
     await asyncio.sleep(10 * length.seconds + busy)
 
 
