@@ -15,6 +15,7 @@ from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 from zlib import crc32
@@ -304,6 +305,19 @@ class LooksForItsFile(Filed):
 
     def load(self) -> None:
         self.data = self.read()
+
+
+class MakesTheFolderOfItsLock(Filed):
+    """Makes the folder again in which it locks its file; there is no store then."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self.path.parent.mkdir(exist_ok=True)
+        return await super().call(method, *arguments, **named)
+
+    def close(self) -> None:
+        super().close()
+        if not self.path.exists():
+            rmtree(self.path.parent, ignore_errors=True)
 
 
 class IdentifiesItsPath(Filed):

@@ -24,7 +24,7 @@ from petstore.contract import (
     RefusedError,
     Repository,
 )
-from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet
+from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet, place_at
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     check_page,
@@ -68,17 +68,18 @@ async def add_slowly(repository: Repository, count: int) -> None:
 async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
     """Create pets; order those that are available, then complete or cancel the orders.
 
-    After each step, they must be returned as they are then, also by a list.
+    After each step, they and the orders must be returned as they are then, also by a list.
     """
 
     async def check(new: NewPet, final: OrderStatus) -> None:
         pet = await create(repository, new)
         await check_shown(repository, pet)
         if pet.status is PetStatus.AVAILABLE:
-            placed = await repository.place_order(pet.id, AT)
+            placed = await place_at(repository, AT, pet.id)
+            await check_shown(repository, placed)
             pet = replace(pet, status=PetStatus.PENDING)
             await check_shown(repository, pet)
-            await repository.update_order(placed.id, final)
+            await check_shown(repository, await repository.update_order(placed.id, final))
             await check_shown(repository, replace(pet, status=PET_STATUS_BY_ORDER[final]))
 
     await asyncio.gather(*map(check, news, cycle(FINAL_STATUSES)))

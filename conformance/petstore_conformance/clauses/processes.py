@@ -66,9 +66,10 @@ class ProcessClauses(Kit):
             length, _ = await measure(other.create_pet(REX))
             for number in range(MEETINGS):
                 writer, reader = handles if number % 2 else handles[::-1]
-                # The process that is farther away begins by up to the length of a call earlier.
-                delay = length.seconds * number / MEETINGS
-                pet_id = await write_once((other, one), REX, f"create {number}", delay)
+                # The process that is farther away begins up to the length of two calls earlier.
+                names = (f"create {number} {n}" for n in range(5))  # some may meet on the way
+                writes = (write_once((other, one), REX, name, length, number) for name in names)
+                pet_id, *_ = await asyncio.gather(*writes)
                 await check_shown(reader, created(pet_id, REX))
                 order = await sell_once(writer, reader, pet_id, begin_with_token=number % 4 < 2)
                 assert order.placed_at == AT, "one process stores its local time"

@@ -39,6 +39,7 @@ from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import (
+    Length,
     check_shown,
     create,
     every_filter,
@@ -64,17 +65,16 @@ MANY_IDS: Final = 1009
 
 
 async def write_once(
-    handles: Sequence[Repository], payload: Payload, name: str, delay: float = 0
+    handles: Sequence[Repository], payload: Payload, name: str, length: Length, tenths: float
 ) -> int:
     """Make one write with one token through every handle, twice each; return its id.
 
-    delay -- how many seconds before the next handle the calls of each one begin
+    length -- that of a write; the calls of the next handle begin some tenths of it later
     """
     token, writes = make_token(name, payload), list[asyncio.Task[Receipt]]()
     for handle in handles:
         writes += [asyncio.create_task(send(handle, payload, token)) for _ in range(2)]
-        if delay:
-            await asyncio.sleep(delay)
+        await length.wait(tenths)
     return one_effect(await asyncio.gather(*writes))
 
 
@@ -162,14 +162,18 @@ class SharingClauses(Kit):
                 assert {*added} <= {*await reader.list_pets(PetQuery(0, 9999))}
                 await check_shown(reader, added[-1])
             # A read that is made together with writes, of which the last ones take long to commit.
-            long = NewPet("n" * self.longest_name(100_000), 7)
+            long = NewPet("n" * self.longest_name(400_000), 7)
             writes = [asyncio.create_task(create(writer, REX)) for _ in range(20)]
             reading = asyncio.create_task(writer.list_pets(PetQuery(0, 9999)))
             writes += [asyncio.create_task(create(writer, long)) for _ in range(20)]
             shown = {*await reading}
             for reader in readers:
                 assert shown <= {*await reader.list_pets(PetQuery(0, 9999))}, "not yet committed"
-            await asyncio.gather(*writes)
+
+            async def write_and_read() -> None:  # what others are writing must not hide it
+                await check_shown(readers[0], await create(readers[1], REX))
+
+            await watch(lambda: asyncio.gather(*writes), [write_and_read])
             await self._open_beside_writes(location, *handles[:2])
             for access in Access:
                 pet = await create(writer, REX)
@@ -246,9 +250,12 @@ class SharingClauses(Kit):
     async def test_two_repositories_order_no_pet_twice(self, location: Location) -> None:
         """One repository checks the pet, and the other changes it before the first one writes."""
         async with location.open() as one, location.open() as other:
+            length, _ = await measure(one.create_pet(REX))
             for number in await sample(one, range(12)):
-                first, second = (one, other) if number % 2 else (other, one)
-                pet_id = await write_once((first, second), REX, f"create {number}")
+                first, second = handles = (one, other) if number % 2 else (other, one)
+                pet_id = await write_once(handles, REX, f"create {number}", length, number)
+                await write_once(handles, pet_id, f"order {number}", length, number)
+                pet_id = await add_pet(first)
                 await self._refuse_then_place(first, second, pet_id)
                 for handle in (one, other):  # it has read what is going to change
                     await handle.get_pet(pet_id)

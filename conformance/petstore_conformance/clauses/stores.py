@@ -140,13 +140,14 @@ class StoreClauses(Kit):
             for repository in opened:  # it may cache what it reads
                 await call_all(repository, given)
             await removed.aclose()
+            before = existing(lost.settings)
             for repository in opened:
                 for _ in range(2):
                     with pytest.raises(UnavailableError):
                         await repository.check()
                     await check_unavailable(repository, given)
-            await self._check_absent(lost, opened[0].store)
-        await self._check_absent(lost, opened[0].store)
+            await self._check_absent(lost, opened[0].store, before)
+        await self._check_absent(lost, opened[0].store, before)
         async with location.open() as repository:  # another one is not affected
             await repository.check()
         await self._put_another_in_its_place(location)
@@ -173,9 +174,11 @@ class StoreClauses(Kit):
             async with other.open() as repository:
                 assert await read_all(repository) == stored, "another store was written to"
 
-    async def _check_absent(self, location: Location, identity: str) -> None:
-        """Check that there is no store at a location, and that none is made by looking for one."""
-        before = existing(location.settings)
+    async def _check_absent(self, location: Location, identity: str, before: set[str]) -> None:
+        """Check that there is no store at a location, and that none is made by looking for one.
+
+        before -- what was there when it had been removed
+        """
         for access in (Access.CREATE, Access.WRITE):
             expected = Expected(store=identity, access=access)
             await check_refused(location, expected, UnavailableError)

@@ -8,7 +8,7 @@ from random import uniform
 from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, Item, Token
-from conformance.tests.saboteurs.registry import Caching, breaks, pause
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
     NewPet,
@@ -17,6 +17,7 @@ from petstore.contract import (
     OrderQuery,
     OrderStatus,
     Pet,
+    PetStatus,
     Receipt,
     RefusedError,
     UnavailableError,
@@ -246,22 +247,25 @@ class NotesBeforeItWrites(Correct):
             raise WrongStoreError("the store is an older copy")
 
 
-@breaks("read-after-write")
-class FillsItsCacheTooLate(Caching):
-    """A write empties the cache while a read is in flight, which then fills it."""
+@breaks("read-after-write", shared=False)
+class FillsItsCacheTooLate(Correct):
+    """A write updates the cache while a read is in flight, which then fills it; if it is empty."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        await asyncio.sleep(0)
-        pet: Pet | None = self.kept.get(pet_id)
-        if pet is None:
-            pet = await super().get_pet(pet_id)
-            await asyncio.sleep(0)
-            self.kept[pet_id] = pet
+        pet = await super().get_pet(pet_id)
+        if pet is None or pet_id in self.kept:
+            return pet and self.kept[pet_id]
+        await pause()
+        self.kept[pet_id] = pet
         return pet
 
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        await asyncio.sleep(0)
-        return await super().update_order(order_id, status)
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.kept[pet.id] = pet
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.kept[pet_id] = self.data.pets[pet_id]
 
 
 @breaks("read-after-write")

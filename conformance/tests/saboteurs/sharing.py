@@ -55,17 +55,11 @@ class RemembersRefusals(Correct):
 class LooksForItsTokenBefore(Correct):
     """Looks for its token, then locks the pet; another handle may use both in between."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        handles = store.extra.setdefault("handles", {})
-        handles[self] = 3 * len(handles)
-
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         self.require_open()
         async with self.lock:
             found = self.find(token)
-            for _ in range(self.data.extra["handles"][self]):  # one handle is slower than another
-                await asyncio.sleep(0)
+            await pause()
             pet = self.data.pets.get(pet_id)
             if pet and not found:
                 self.check_available(pet)
@@ -271,3 +265,24 @@ class HearsOfChangesLater(Caching):
         await pause()
         self.kept.clear()
         return await super().list_pets(query)
+
+
+@breaks("shared-reads")  # what another handle is writing: no other hides what was written before
+class ReadsItsCopyBesideAnother(Correct):
+    """Does not wait while another handle creates a pet: it shows what it has read before."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        async with self.lock:
+            creating = self.data.extra.setdefault("creating", set())
+            creating.add(self)
+            await pause()
+            receipt = await super().create_pet(new, token)
+            creating.remove(self)
+            return receipt
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = await super().get_pet(pet_id)
+        if self.data.extra.get("creating", set()) <= {self}:
+            self.kept = {**self.data.pets}
+            return pet
+        return self.kept.get(pet_id)

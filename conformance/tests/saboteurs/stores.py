@@ -204,6 +204,8 @@ class KeepsNoEmptyStore(Correct):
 
 
 SABOTEURS["LooksForItsFile"] = "store-gone", filed.backend(filed.LooksForItsFile)
+# No other is unavailable as it must be, and leaves something.
+SABOTEURS["MakesTheFolderOfItsLock"] = "store-gone", filed.backend(filed.MakesTheFolderOfItsLock)
 SABOTEURS["TouchesItsFile"] = "store-kept", filed.backend(filed.TouchesItsFile)
 SABOTEURS["IdentifiesItsPath"] = "store-gone", filed.backend(filed.IdentifiesItsPath)
 
