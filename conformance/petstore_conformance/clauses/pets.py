@@ -1,7 +1,7 @@
 """Clauses of pets: each is returned as it was stored; which of them are in a list, how many."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
@@ -65,22 +65,33 @@ async def add_slowly(repository: Repository, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
-    """Create pets; order those that are available, then complete or cancel the orders.
+async def live(
+    repository: Repository, new: NewPet, final: OrderStatus
+) -> AsyncIterator[Pet | Order]:
+    """Create a pet; if it is available, order it, then complete or cancel the order.
 
-    After each step, they and the orders must be returned as they are then, also by a list.
+    After each step, yields the pet and the order as they are then.
+    """
+    pet = await create(repository, new)
+    yield pet
+    if pet.status is PetStatus.AVAILABLE:
+        order = await place_at(repository, AT, pet.id)
+        yield order
+        yield replace(pet, status=PetStatus.PENDING)
+        yield await repository.update_order(order.id, final)
+        yield replace(pet, status=PET_STATUS_BY_ORDER[final])
+
+
+async def check_lives(repository: Repository, news: Iterable[NewPet], shown: Any = object) -> None:
+    """Let pets live, all at once; after each step, they must be returned as they are then.
+
+    shown -- the type of what must be returned; the pets and their orders by default
     """
 
     async def check(new: NewPet, final: OrderStatus) -> None:
-        pet = await create(repository, new)
-        await check_shown(repository, pet)
-        if pet.status is PetStatus.AVAILABLE:
-            placed = await place_at(repository, AT, pet.id)
-            await check_shown(repository, placed)
-            pet = replace(pet, status=PetStatus.PENDING)
-            await check_shown(repository, pet)
-            await check_shown(repository, await repository.update_order(placed.id, final))
-            await check_shown(repository, replace(pet, status=PET_STATUS_BY_ORDER[final]))
+        async for item in live(repository, new, final):
+            if isinstance(item, shown):
+                await check_shown(repository, item)
 
     await asyncio.gather(*map(check, news, cycle(FINAL_STATUSES)))
 
@@ -111,14 +122,14 @@ class PetClauses(Kit):
             longest = "n" * self.longest_name(length)
             names = await sample(repository, (*NAMES, *LONG_NAMES, longest), together=True)
             news = [NewPet(name, 7, status) for name in names]
-            await check_lives(repository, self.storable(news))
+            await check_lives(repository, self.storable(news), Pet)
 
     @clause("category-exact")
     async def test_categories_are_returned_exactly(self, repository: Repository) -> None:
         """The category is converted to a float or to a narrower integer."""
         categories = await sample(repository, CATEGORIES, together=True)
         for status in (UNSET, PetStatus.AVAILABLE):
-            await check_lives(repository, [NewPet("Rex", c, status) for c in categories])
+            await check_lives(repository, (NewPet("Rex", c, status) for c in categories), Pet)
 
     @clause("status-exact")
     async def test_statuses_are_returned_and_absent_ones_stay_absent(

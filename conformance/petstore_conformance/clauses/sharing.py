@@ -254,8 +254,7 @@ class SharingClauses(Kit):
             for number in await sample(one, range(12)):
                 first, second = handles = (one, other) if number % 2 else (other, one)
                 pet_id = await write_once(handles, REX, f"create {number}", length, number)
-                await write_once(handles, pet_id, f"order {number}", length, number)
-                pet_id = await add_pet(first)
+                await write_once(handles, await add_pet(first), f"order {number}", length, number)
                 await self._refuse_then_place(first, second, pet_id)
                 for handle in (one, other):  # it has read what is going to change
                     await handle.get_pet(pet_id)
