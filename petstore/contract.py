@@ -218,7 +218,8 @@ class Repository(Protocol):
       restores no more than a thousand items. [event-loop]
     - The work of a call, except for `restore` and `list_tokens`, does not grow with the number of
       stored pets and orders: it searches an index instead of going through them. [cost]
-    - After the `Backend.open` context has exited, every method raises `UnavailableError`. [closed]
+    - After the `Backend.open` context has exited, every method raises `UnavailableError`. Calls
+      that are in flight then return, or raise it, too. [closed]
 
     A write may carry an `IdempotencyToken`. Tokens with equal values are the same token. The rules:
 
@@ -246,8 +247,8 @@ class Repository(Protocol):
     - `store` is that identity: 1 to 64 printable ASCII characters. All open repositories of one
       store have the same, also those in other processes; two stores never do. [store-identity]
     - If the store is removed, or another one takes its place, `check` raises `WrongStoreError`, or
-      `UnavailableError` if it cannot tell. From then on no call succeeds, and nothing is created.
-      The service calls `check` once a second. [store-gone]
+      `UnavailableError` if it cannot tell. From then on no call succeeds, and nothing is created,
+      not even an empty file. The service calls `check` once a second. [store-gone]
 
     Every method may also raise `UnavailableError` if the storage cannot be reached; a write may or
     may not have taken effect then. The service responds with 503 and ``Retry-After``; to an
@@ -439,9 +440,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     settings -- a frozen `msgspec.Struct` type; the service fills its fields from the settings
         ``PETSTORE_<NAME>_<FIELD>``. A field's `Meta.description` tells deployers what it takes
     open -- called with such settings and an `Expected`; an asynchronous context manager that
-        yields an open repository and closes it: calls in flight then return, or raise
-        `UnavailableError`. `open` raises `SettingsError`, `UnavailableError`, `WrongStoreError` or
-        `ChangeNeededError`
+        yields an open repository and closes it. `open` raises `SettingsError`, `UnavailableError`,
+        `WrongStoreError` or `ChangeNeededError`
     scratch -- called with such settings; an asynchronous context manager that yields settings of a
         new, empty location (where one store keeps its data: a file, a key prefix, a database), and
         removes that location when it exits
