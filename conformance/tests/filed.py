@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from time import sleep
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -152,6 +153,18 @@ class ServesAnOlderCopy(Filed):
 
     def changes(self) -> int:
         return 0
+
+
+class LooksAtNotesAfterwards(Filed):
+    """Compares what it has read with what another process has noted since then."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        async with self.locked():
+            self.data = self.read()
+        sleep(0.001)  # noqa: ASYNC251 - no other handle of this process may do anything
+        if self.notes and self.changes() < max(map(int, self.notes.read()), default=0):
+            raise WrongStoreError("the file has an older copy")
+        return await super().call(method, *arguments, **named)
 
 
 class SavesWhenClosed(Filed):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import cycle, islice, product
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from msgspec import Struct
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
-    MAX_NOTE_BYTES,
     PET_STATUS_BY_ORDER,
     ConflictError,
     Expected,
@@ -40,6 +40,7 @@ from petstore_conformance.clauses.orders import (
 from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
+from petstore_conformance.harness.served import FolderNotes
 from petstore_conformance.model.calls import (
     AnyCall,
     Length,
@@ -74,23 +75,6 @@ OVERLAPPED_PAGES: Final = 60
 
 OVERLAP_SECONDS: Final = 8
 """After this time no further ones are read."""
-
-
-class Noted:
-    """The notes of the processes of a service about their store, for one of these processes."""
-
-    def __init__(self, notes: dict["Noted", bytes]) -> None:
-        self._notes = notes
-
-    def read(self) -> list[bytes]:
-        """Return the last note of each process that has one."""
-        return [*self._notes.values()]
-
-    def write(self, note: bytes) -> None:
-        """Replace the note of this process."""
-        assert type(note) is bytes
-        assert len(note) <= MAX_NOTE_BYTES
-        self._notes[self] = note
 
 
 class ConcurrencyClauses(Kit):
@@ -150,35 +134,39 @@ class ConcurrencyClauses(Kit):
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
         """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
-        notes = dict[Noted, bytes]()
+        with TemporaryDirectory() as folder:
 
-        def expect() -> Expected:
-            return Expected(notes=Noted(notes))
+            def expect() -> Expected:
+                return Expected(notes=FolderNotes(folder))
 
-        async with location.open_several(4, expect) as opened:
-            pet_ids = [await add_pet(opened[0]) for _ in range(3)]
+            async with location.open_several(4, expect) as opened:
+                await self._write_in_opposite_orders(opened)
+            for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
+                async with location.open(expect()):
+                    pass
 
-            async def write(repository: Repository, client: int) -> None:
-                # Half of the clients take the locks in the opposite order.
-                for pet_id in pet_ids if client % 2 else reversed(pet_ids):
-                    token = make_token(f"{client % 5} {pet_id}", pet_id)
-                    for attempt in (token, None):
-                        with suppress(RefusedError):
-                            placed = await repository.place_order(pet_id, AT, attempt)
-                            await repository.update_order(placed.id, OrderStatus.CANCELLED)
-                    create = make_token(f"create {client % 5}", REX) if client % 2 else None
-                    await repository.create_pet(REX, create)
-                    await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
-                    await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
+    async def _write_in_opposite_orders(self, opened: Sequence[Repository]) -> None:
+        """Let clients order the same pets and cancel the orders, through all handles at once."""
+        pet_ids = [await add_pet(opened[0]) for _ in range(3)]
 
-            clients = await sample(opened[0], range(40), together=True)
-            writes = partial(map, write, cycle(opened), clients)
-            checks = [] if self.remote else [one.check for one in opened]
-            await watch(lambda: asyncio.gather(*writes()), checks)
-            await check_agreement(opened[0])
-        for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
-            async with location.open(expect()):
-                pass
+        async def write(repository: Repository, client: int) -> None:
+            # Half of the clients take the locks in the opposite order.
+            for pet_id in pet_ids if client % 2 else reversed(pet_ids):
+                token = make_token(f"{client % 5} {pet_id}", pet_id)
+                for attempt in (token, None):
+                    with suppress(RefusedError):
+                        placed = await repository.place_order(pet_id, AT, attempt)
+                        await repository.update_order(placed.id, OrderStatus.CANCELLED)
+                create = make_token(f"create {client % 5}", REX) if client % 2 else None
+                await repository.create_pet(REX, create)
+                await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
+                await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
+
+        clients = await sample(opened[0], range(40), together=True)
+        writes = partial(map, write, cycle(opened), clients)
+        checks = [] if self.remote else [one.check for one in opened]
+        await watch(lambda: asyncio.gather(*writes()), checks)
+        await check_agreement(opened[0])
 
     @location_clause("read-after-write")
     async def test_a_read_sees_every_write_that_has_returned(self, location: Location) -> None:

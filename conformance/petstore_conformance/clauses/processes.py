@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from msgspec.structs import replace
@@ -84,12 +85,13 @@ class ProcessClauses(Kit):
         await self._make_new_locations(location)
         for _ in range(3):  # both are the first to open it, at once
             async with location.new() as new, AsyncExitStack() as stack:
-                opening = (stack.enter_async_context(child(new)) for _ in range(2))
+                folder = stack.enter_context(TemporaryDirectory())
+                opening = (stack.enter_async_context(child(new, notes=folder)) for _ in range(2))
                 one, other = await asyncio.gather(*opening)
                 assert one.store == other.store, "each process makes a store"
-                await create_at_once((one, other), 1)
-                for handle in (one, other):
-                    await handle.check()
+                # Calls are in flight while the other process notes more than they see.
+                checks = [one.check, other.check]
+                await watch(partial(create_at_once, (one, other), 40), checks * 8)
 
     async def _make_new_locations(self, location: Location) -> None:
         """Let two processes make their first new location: each must have its own."""

@@ -140,14 +140,14 @@ class StoreClauses(Kit):
             for repository in opened:  # it may cache what it reads
                 await call_all(repository, given)
             await removed.aclose()
-            before = existing(lost.settings)
+            left = existing(lost.settings)
             for repository in opened:
                 for _ in range(2):
                     with pytest.raises(UnavailableError):
                         await repository.check()
                     await check_unavailable(repository, given)
-            await self._check_absent(lost, opened[0].store, before)
-        await self._check_absent(lost, opened[0].store, before)
+            await self._check_absent(lost, opened[0].store, left)
+        await self._check_absent(lost, opened[0].store, left)
         async with location.open() as repository:  # another one is not affected
             await repository.check()
         await self._put_another_in_its_place(location)
@@ -174,16 +174,13 @@ class StoreClauses(Kit):
             async with other.open() as repository:
                 assert await read_all(repository) == stored, "another store was written to"
 
-    async def _check_absent(self, location: Location, identity: str, before: set[str]) -> None:
-        """Check that there is no store at a location, and that none is made by looking for one.
-
-        before -- what was there when it had been removed
-        """
+    async def _check_absent(self, location: Location, identity: str, left: set[str]) -> None:
+        """Check that there is no store at a location, nor more than when it was removed."""
         for access in (Access.CREATE, Access.WRITE):
             expected = Expected(store=identity, access=access)
             await check_refused(location, expected, UnavailableError)
         await check_refused(location, ONLY_OPEN, StorageError)  # the location may be gone, too
-        assert existing(location.settings) == before, "a file or folder was created"
+        assert existing(location.settings) == left, "a file or folder was created"
 
     @location_clause("store-expected")
     async def test_only_the_expected_store_is_opened(self, location: Location) -> None:

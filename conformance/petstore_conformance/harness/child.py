@@ -81,16 +81,17 @@ class Child(Forwarding):
 
 @asynccontextmanager
 async def child(
-    location: Location, *, closes: bool = False, last_write: int | None = None
+    location: Location, *, notes: str = "", closes: bool = False, last_write: int | None = None
 ) -> AsyncIterator[Child]:
     """Open a location in another process, which is killed when the block ends.
 
+    notes -- the folder of the notes of all processes, if they have any
     closes -- whether the process closes its repository first, which removes a location of its own
     last_write -- once it is open, the process counts its writes, and ends at once after this one; 0
         only counts
     """
     try:
-        opened = pack((location.backend, location.settings, last_write))
+        opened = pack((location.backend, location.settings, notes, last_write))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
             f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"

@@ -11,10 +11,11 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from petstore.contract import Backend, Expected, Repository
+from petstore.contract import MAX_NOTE_BYTES, Backend, Expected, Repository
 
 READY: Final = -1
 """Sent instead of the number of a call, once the repository is open."""
@@ -45,6 +46,24 @@ async def open_new(
     """Open a new location of this process, which is removed on exit."""
     async with backend.scratch(settings) as scratch, backend.open(scratch, expected) as repository:
         yield repository
+
+
+class FolderNotes:
+    """The notes of the processes of a service about their store, for one that opens it."""
+
+    def __init__(self, folder: str) -> None:
+        self._own = Path(folder) / f"{os.getpid()}-{id(self)}"
+
+    def read(self) -> list[bytes]:
+        """Return the last note of each process that has one."""
+        return [file.read_bytes() for file in self._own.parent.glob("*[0-9]")]
+
+    def write(self, note: bytes) -> None:
+        """Replace the note of this process."""
+        assert len(note) <= MAX_NOTE_BYTES
+        new = self._own.with_suffix(".new")
+        new.write_bytes(note)
+        new.replace(self._own)
 
 
 class _Writes:
@@ -93,9 +112,10 @@ async def _serve() -> None:
         except BaseException as error:  # noqa: BLE001 - the other process raises it
             send(number, error)
 
-    backend, settings, last_write = await receive(reader)
+    backend, settings, notes, last_write = await receive(reader)
     writes = _Writes(last_write)
-    async with backend.open(settings, Expected()) as repository, asyncio.TaskGroup() as group:
+    expected = Expected(notes=FolderNotes(notes) if notes else None)
+    async with backend.open(settings, expected) as repository, asyncio.TaskGroup() as group:
         send(READY, repository.store)
         writes.counting = True
         while message := await receive(reader):

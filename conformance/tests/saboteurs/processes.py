@@ -32,10 +32,10 @@ for kind in (
     filed.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
-# Of the four, only the last breaks "a token takes effect in only one of them" for creates.
 for shared in (
     *(filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime),
-    filed.LooksForTokensFirst,
+    filed.LooksForTokensFirst,  # no other breaks "only one of them" for creates
+    filed.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
 ):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
 numbered = replace(filed.FILED, scratch=scratch_numbered)
