@@ -188,6 +188,8 @@ class ConcurrencyClauses(Kit):
 
         A read that is still in flight, because a network held it up, may get the old state: some
         of many do. So many orders are changed, several at a time.
+
+        given -- these orders, which are placed
         """
         in_time, tried = time_limit(WATCHING_SECONDS), list[Any]()
         kinds = cycle(product(range(0, 12, 2), FINAL_STATUSES, (Pet, Order)))
