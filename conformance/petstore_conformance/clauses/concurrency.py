@@ -15,7 +15,6 @@ from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
-    Expected,
     NewPet,
     NotFoundError,
     Order,
@@ -40,7 +39,6 @@ from petstore_conformance.clauses.orders import (
 from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.harness.served import FolderNotes
 from petstore_conformance.model.calls import (
     AnyCall,
     Length,
@@ -133,15 +131,11 @@ class ConcurrencyClauses(Kit):
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
         """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
-        with TemporaryDirectory() as folder:
-
-            def expect() -> Expected:
-                return Expected(notes=FolderNotes(folder))
-
-            async with location.open_several(4, expect) as opened:
+        with TemporaryDirectory() as notes:
+            async with location.open_several(4, notes) as opened:
                 await self._write_in_opposite_orders(opened)
             for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
-                async with location.open(expect()):
+                async with location.open_several(1, notes):
                     pass
 
     async def _write_in_opposite_orders(self, opened: Sequence[Repository]) -> None:
@@ -173,6 +167,8 @@ class ConcurrencyClauses(Kit):
         async with AsyncExitStack() as stack:
             repository = await stack.enter_async_context(location.open())
             news = [NewPet("Rex", 7, status) for status in PetStatus]
+            for new in await sample(repository, news * 3):
+                await check_lives(repository, [new])
             await check_lives(repository, await sample(repository, news * 13))
             numbers = await sample(repository, range(WATCHED_READS), together=True)
             orders = await asyncio.gather(*(place_at(repository, AT) for _ in numbers))

@@ -78,7 +78,9 @@ async def live(
         order = await place_at(repository, AT, pet.id)
         yield order
         yield replace(pet, status=PetStatus.PENDING)
-        yield await repository.update_order(order.id, final)
+        updated = await repository.update_order(order.id, final)
+        assert updated == replace(order, status=final)
+        yield updated
         yield replace(pet, status=PET_STATUS_BY_ORDER[final])
 
 

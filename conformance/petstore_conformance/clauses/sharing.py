@@ -256,8 +256,7 @@ class SharingClauses(Kit):
                 pet_id = await write_once(handles, REX, f"create {number}", length, number)
                 await write_once(handles, await add_pet(first), f"order {number}", length, number)
                 await self._refuse_then_place(first, second, pet_id)
-                for handle in (one, other):  # it has read what is going to change
-                    await handle.get_pet(pet_id)
+                await asyncio.gather(*(each.get_pet(pet_id) for each in handles))  # it will change
                 await sell_once(first, second, pet_id, begin_with_token=number % 4 < 2)
                 await status_of(other, pet_id)
             await check_agreement(other)

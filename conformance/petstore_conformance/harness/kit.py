@@ -21,6 +21,7 @@ from petstore.contract import Backend, Expected, NewPet, Repository, Unavailable
 from petstore_conformance.harness.alarm import OverdueError, alarm, timed, within
 from petstore_conformance.harness.cores import EXCUSED_SECONDS
 from petstore_conformance.harness.effort import Counted, effort_of
+from petstore_conformance.harness.served import FolderNotes
 from petstore_conformance.harness.signals import uninterrupted
 
 CLAUSE_SECONDS: Final = 55
@@ -109,16 +110,15 @@ class Location:
             yield Counted(repository)
 
     @asynccontextmanager
-    async def open_several(
-        self, count: int, expect: Callable[[], Expected] = Expected
-    ) -> AsyncIterator[list[Repository]]:
+    async def open_several(self, count: int, notes: str = "") -> AsyncIterator[list[Repository]]:
         """Open this location so many times at once, or once if it cannot be shared.
 
-        expect -- returns what one of them expects
+        notes -- the folder of the notes of all of them, if they have any
         """
         async with AsyncExitStack() as stack:
             handles = range(count if self.backend.shared else 1)
-            yield [await stack.enter_async_context(self.open(expect())) for _ in handles]
+            each = (Expected(notes=FolderNotes(notes) if notes else None) for _ in handles)
+            yield [await stack.enter_async_context(self.open(expected)) for expected in each]
 
     @asynccontextmanager
     async def new(self) -> AsyncIterator["Location"]:

@@ -60,6 +60,7 @@ class FolderNotes:
 
     def write(self, note: bytes) -> None:
         """Replace the note of this process."""
+        assert type(note) is bytes
         assert len(note) <= MAX_NOTE_BYTES
         new = self._own.with_suffix(".new")
         new.write_bytes(note)
