@@ -92,7 +92,8 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "RESTORING_SECONDS", 500)
     for module in (calls, cancellation):
         monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
-    monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])
+    generated = hypothesis.settings(sequences.DRAWN, phases=[hypothesis.Phase.generate])
+    monkeypatch.setattr(sequences, "DRAWN", generated)
     monkeypatch.setattr(sequences, "LIMIT_SECONDS", 20)
 
 

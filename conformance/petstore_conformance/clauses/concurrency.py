@@ -1,7 +1,7 @@
 """Clauses of overlapping calls."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import cycle, islice, product
@@ -34,6 +34,7 @@ from petstore_conformance.clauses.orders import (
     check_agreement,
     place_at,
     place_orders,
+    status_of,
     watch,
 )
 from petstore_conformance.clauses.pets import check_lives
@@ -42,6 +43,7 @@ from petstore_conformance.harness.kit import Kit, Location, clause, location_cla
 from petstore_conformance.model.calls import (
     AnyCall,
     Length,
+    check_shown,
     create,
     each,
     every_filter,
@@ -170,12 +172,34 @@ class ConcurrencyClauses(Kit):
             for new in await sample(repository, news * 3):
                 await check_lives(repository, [new])
             await check_lives(repository, await sample(repository, news * 13))
+            await self._read_after_each_answer(repository)
             numbers = await sample(repository, range(WATCHED_READS), together=True)
             orders = await asyncio.gather(*(place_at(repository, AT) for _ in numbers))
             if location.backend.durable:  # so that none of them is in a cache
                 await stack.aclose()
                 repository = await stack.enter_async_context(location.open())
             await self._read_beside_equal_reads(repository, orders)
+
+    async def _read_after_each_answer(self, repository: Repository) -> None:
+        """Make equal writes at once: what a replay or a refusal tells of, reads show as well."""
+        token = make_token("equal", REX)
+
+        async def write() -> int:
+            pet = await create(repository, REX, token)
+            await check_shown(repository, pet)
+            return pet.id
+
+        async def change(call: Awaitable[object], before: PetStatus) -> None:
+            with suppress(ConflictError):
+                await call
+            assert await status_of(repository, pet_id) is not before
+
+        pet_id, *_ = await asyncio.gather(*(write() for _ in range(9)))
+        placings = (repository.place_order(pet_id, AT) for _ in range(9))
+        await asyncio.gather(*(change(call, PetStatus.AVAILABLE) for call in placings))
+        (order,) = await repository.list_orders(OrderQuery(0, 1, OrderStatus.PLACED))
+        updates = (repository.update_order(order.id, status) for status in FINAL_STATUSES * 4)
+        await asyncio.gather(*(change(call, PetStatus.PENDING) for call in updates))
 
     async def _read_beside_equal_reads(
         self, repository: Repository, given: Sequence[Order]

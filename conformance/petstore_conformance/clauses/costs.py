@@ -17,14 +17,13 @@ from petstore.contract import (
     NewPet,
     Order,
     OrderQuery,
-    OrderStatus,
     Pet,
     PetQuery,
     PetStatus,
     Repository,
 )
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, give
-from petstore_conformance.clauses.orders import add_pet, place_at
+from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
@@ -46,7 +45,7 @@ MANY_ITEMS = 20_000
 FEWER_ITEMS = 10_000
 """As many of each are enough to hold the event loop with: to go through them takes a moment."""
 
-SPARE_SECONDS: Final = 0.0002
+SPARE_SECONDS: Final = {"": 0.0002, " of CPU": 0.00005}
 """In a large store, a call may take twice as long as in a small one, plus this."""
 
 LEAST_TIMES: Final = 6
@@ -155,7 +154,7 @@ class CostClauses(Kit):
             longer = {
                 measured: (one, other)
                 for measured, (one, other) in times.items()
-                if min(other) > 2 * min(one) + SPARE_SECONDS
+                if min(other) > 2 * min(one) + SPARE_SECONDS[measured[1]]
             }
             late = time() - end
             if number < LEAST_TIMES:
@@ -204,7 +203,7 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
         while stored < most and in_time():
             ids = range(first + stored, first + stored + size)
             records = [record_of(make_token(f"restored {id_}", REX), id_) for id_ in ids]
-            restoring = partial(repository.restore, [*_sold(ids), *records])
+            restoring = partial(repository.restore, [*_stored(ids), *records])
             holds.append(await _longest_hold(restoring, thread_time))
             stored += size
     finally:
@@ -219,15 +218,15 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
 
 
 async def _items(repository: Repository, number: int) -> list[Pet | Order]:
-    """Return sold pets and their orders for `restore`, under ids that are free."""
+    """Return pets and their orders for `restore`, under ids that are free."""
     first = (await add_pet(repository)) + MANY_ITEMS
-    return _sold(range(first, first + number))
+    return _stored(range(first, first + number))
 
 
-def _sold(ids: range) -> list[Pet | Order]:
-    """Return sold pets, and their orders with the same ids."""
-    pets = [Pet(id_, f"{id_}", id_, PetStatus.SOLD) for id_ in ids]
-    return [*pets, *(Order(id_, id_, OrderStatus.COMPLETED, AT) for id_ in ids)]
+def _stored(ids: range) -> list[Pet | Order]:
+    """Return pets, every second of them sold, and their orders with the same ids."""
+    pets = [Pet(id_, f"{id_}", id_, [PetStatus.SOLD, PetStatus.AVAILABLE][id_ % 2]) for id_ in ids]
+    return [*pets, *(Order(id_, id_, FINAL_STATUSES[id_ % 2], AT) for id_ in ids)]
 
 
 async def _longest_hold(call: AnyCall, clock: Callable[[], float] = monotonic) -> float:

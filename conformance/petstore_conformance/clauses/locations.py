@@ -121,7 +121,7 @@ class LocationClauses(Kit):
                 async with chain[0].new() as new, new.open() as repository:
                     await self._fill(repository, 1)
                     raise RaisedOnPurposeError
-            await asyncio.gather(*(make(location) for _ in range(min(20, most))))
+            await asyncio.gather(*(make(location) for _ in range(min(12, most))))
             for removed in (other, chain.pop(0)):  # others' names may begin with its name
                 del stored[removed]
                 await remove[removed]()

@@ -78,7 +78,7 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
     new = NewPet(CREATED_NAME, number, PetStatus.SOLD)
     creating, placing = make_token(f"c {number}", new), make_token(f"p {number}", given.other_id)
     pets, orders = PetQuery(0, count), OrderQuery(0, count)
-    available = replace(pets, status=PetStatus.AVAILABLE)
+    pending = replace(pets, status=PetStatus.PENDING)
     placed = replace(orders, status=OrderStatus.PLACED)
     calls: dict[str, AnyCall] = {  # restores first: what is created takes free ids
         "restore": lambda: repository.restore(given.items),
@@ -94,7 +94,7 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
         "get_pet": lambda: repository.get_pet(given.pet_id),
         "list_pets": lambda: repository.list_pets(pets),
         "list_pets, deep": lambda: repository.list_pets(replace(pets, after=given.pet_id)),
-        "list_pets, of a status": lambda: repository.list_pets(available),
+        "list_pets, of a status": lambda: repository.list_pets(pending),
         "get_order": lambda: repository.get_order(given.order_id),
         "list_orders": lambda: repository.list_orders(orders),
         "list_orders, of a status": lambda: repository.list_orders(placed),

@@ -5,7 +5,7 @@ from collections import Counter
 from time import monotonic
 from typing import ClassVar
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from petstore_conformance.harness.alarm import OverdueError, alarm
@@ -13,7 +13,7 @@ from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import LIMIT_SECONDS, Kit, in_scratch, judged
 from petstore_conformance.model.machine import ModelMachine
 
-DEFAULT_EXAMPLES = 30
+DEFAULT_EXAMPLES = 20
 """How many sequences of steps are tried."""
 
 MODEL_SECONDS = 40.0
@@ -22,14 +22,22 @@ MODEL_SECONDS = 40.0
 The rest of the minute is left to repeat the calls of a failure, in order to show them.
 """
 
-PHASES = [Phase.generate, Phase.shrink]
+DRAWN = settings(
+    max_examples=10,  # of more, Hypothesis makes five in six from parts of the one before
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+"""Of how many sequences, and how long ones, Hypothesis draws each anew."""
 
 
 class ModelClause(Kit):
     """The clause of whole sequences of calls."""
 
     machine_examples: ClassVar[int] = DEFAULT_EXAMPLES
-    """How many sequences are run, at least 10, unless the time is over before."""
+    """How many sequences are run, at least 10 and in tens, unless the time is over before."""
 
     def test_it_returns_what_plain_lists_would(self) -> None:
         """Methods that work alone fail in combination."""
@@ -38,29 +46,20 @@ class ModelClause(Kit):
         class Machine(ModelMachine):
             kit, reached, end = self, Counter[str](), monotonic() + MODEL_SECONDS
 
-        reached = Machine.reached
+        reached, rounds = Machine.reached, max(1, self.machine_examples // DRAWN.max_examples)
         with judged(self, "model"), alarm(LIMIT_SECONDS):
             with asyncio.Runner() as runner:
                 runner.run(in_scratch(self))  # skips if the storage cannot be reached
             try:
-                run_state_machine_as_test(
-                    Machine,
-                    settings=settings(
-                        max_examples=max(10, self.machine_examples),
-                        stateful_step_count=30,
-                        deadline=None,
-                        database=None,
-                        derandomize=False,  # the default where CI is set: it ignores the seed
-                        phases=PHASES,
-                        suppress_health_check=list(HealthCheck),
-                    ),
-                )
+                for _ in range(rounds):
+                    seed(current().random.random())(Machine)
+                    run_state_machine_as_test(Machine, settings=DRAWN)
             except Exception:
                 if Machine.failure is None:
                     raise
                 raise Machine.failure from None  # time was over when Hypothesis tried it again
             sequences = reached["sequences"]
-            current().note(sequences, max(10, self.machine_examples))
+            current().note(sequences, rounds * DRAWN.max_examples)
             if not sequences:
                 raise OverdueError(f"no sequence of calls has ended within {MODEL_SECONDS:g} s")
         # A machine that stores hardly anything would pass with every repository.

@@ -39,6 +39,7 @@ class Effort:
     share -- that of the values that it has tried, from 0 to 1; if it tries several kinds of values,
         the smallest share of any
     cores -- what processes have had of the cores since it began
+    random -- determined by the seed and the clause
     write_seconds -- False -> how long writes took alone, also in earlier clauses; True -> by how
         much each prolonged others
     """
@@ -50,7 +51,7 @@ class Effort:
         self.cores = Cores()
         # That of --hypothesis-seed. There is no documented way to ask for it outside of pytest.
         seed = _OWN_SEED if core.global_force_seed is None else core.global_force_seed
-        self._random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
+        self.random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
         self._writing = self._begun = 0
 
     @contextmanager
@@ -77,12 +78,12 @@ class Effort:
         """Return about this share of the items, at least one, in the same order."""
         count = min(len(items), ceil(len(items) * min(share, 1)))
         self.note(count, len(items))
-        return [items[n] for n in sorted(self._random.sample(range(len(items)), count))]
+        return [items[n] for n in sorted(self.random.sample(range(len(items)), count))]
 
     def spread(self, items: Sequence[AnyItem], most: int) -> Sequence[AnyItem]:
         """Return every item, or every n-th if there are too many; the seed chooses the first."""
         step = max(1, ceil(len(items) / most))
-        return items[self._random.randrange(step) :: step]
+        return items[self.random.randrange(step) :: step]
 
     def shortage(self) -> str | None:
         """Return a sentence if too small a share was tried for a verdict."""

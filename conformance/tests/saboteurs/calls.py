@@ -11,6 +11,7 @@ from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
+    ConflictError,
     NewPet,
     NotFoundError,
     Order,
@@ -68,6 +69,22 @@ class JoinsReadsOfTheSameTurn(Correct):
         pet = await super().get_pet(pet_id)
         await asyncio.sleep(0)
         return pet
+
+
+@breaks("read-after-write")
+class AnswersBeforeTheCommit(Correct):
+    """An order is refused because of another of its group, which is not yet committed."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        if token is None and pet_id in self.noted:
+            raise ConflictError("it has just been ordered")
+        if pet_id in self.data.pets:
+            self.noted.add(pet_id)
+        try:
+            await pause()
+            return await super().place_order(pet_id, at, token)
+        finally:
+            self.noted.discard(pet_id)
 
 
 @breaks("token-reused")

@@ -6,7 +6,8 @@ import pickle
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
+from datetime import datetime
 from tempfile import gettempdir
 
 from msgspec.structs import replace
@@ -14,10 +15,19 @@ from petstore_memory import MemoryRepository
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
-from conformance.tests.correct import Correct, Item, LocationSettings
+from conformance.tests.correct import Correct, Item, LocationSettings, Token
 from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import Backend, Expected, Order, OrderQuery, Pet, Repository
+from petstore.contract import (
+    Backend,
+    Expected,
+    NewPet,
+    Order,
+    OrderQuery,
+    Pet,
+    Receipt,
+    Repository,
+)
 
 
 @breaks("event-loop")
@@ -76,6 +86,32 @@ class LooksAtFiveThousand(MemoryRepository):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         found = await super().list_orders(replace(query, count=5000, status=None))
         return [order for order in found if query.status in (None, order.status)][: query.count]
+
+
+class KeepsAListOfAvailablePets(MemoryRepository):
+    """An order goes through the list for its pet. No other call takes longer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.available: list[int] = []
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        self.available.append(receipt.id)
+        return receipt
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        with suppress(ValueError):  # a replay
+            self.available.remove(pet_id)
+        return receipt
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        self.available += (item.id for item in items if isinstance(item, Pet))
+
+
+SABOTEURS["KeepsAListOfAvailablePets"] = "cost", in_memory(KeepsAListOfAvailablePets)
 
 
 class CompactsItsLog(KeepsItsRows):

@@ -126,7 +126,8 @@ class DeletesTheSameTwo(Correct):
         chosen = [it.value for it in self.data.records.values() if it.until <= now][:2]
         receipt = await super().create_pet(new, token)
         for value in chosen:
-            self.data.records.pop(value, None)
+            if value in self.data.records and self.data.records[value].until <= now:
+                del self.data.records[value]
         return receipt
 
     def delete_expired(self, now: int) -> None:
