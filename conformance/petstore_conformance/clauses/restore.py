@@ -47,6 +47,7 @@ from petstore_conformance.model.calls import (
     create,
     created,
     every_filter,
+    kind,
     look_up,
     measure,
     read_all,
@@ -335,6 +336,7 @@ class RestoreClauses(Kit):
         for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
             await refuse(repository, ConflictError, one, replace(one, name="second"))
             pets.append(one)
+        pets += await self._restore_two_at_once(repository)
         await check_stored(repository, pets, orders)
         order = await place_at(repository, AT, own.id)
         given = [replace(own, status=PetStatus.PENDING), order, PLACED]
@@ -346,6 +348,14 @@ class RestoreClauses(Kit):
         changed = await repository.get_order(order.id)
         assert changed == replace(order, status=OrderStatus.COMPLETED)
         await refuse_late(repository, replace(own, name="another"), ConflictError)
+
+    async def _restore_two_at_once(self, repository: Repository) -> list[Pet]:
+        """Restore different pets with the same ids at once; return those that are not refused."""
+        lists = [[Pet(2**46 + n, name, 1) for n in range(9)] for name in ("one", "two")]
+        restores = map(repository.restore, lists)
+        results = await asyncio.gather(*restores, return_exceptions=True)
+        assert {kind(result) for result in results} == {type(None), ConflictError}, results
+        return lists[results.index(None)]
 
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
