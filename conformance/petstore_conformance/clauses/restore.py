@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, cycle
@@ -381,7 +382,25 @@ class RestoreClauses(Kit):
         assert len({pet.id for pet in stored.pets}) == len(stored.pets)
         assert len(set(order_ids)) == len(order_ids)
         assert set(order_ids) <= {order.id for order in stored.orders}
+        await self._create_while_it_restores(repository)
         await self._write_when_no_id_is_left(repository)
+
+    async def _create_while_it_restores(self, repository: Repository) -> None:
+        """Create pets while others are restored with ids that come soon: none replaces another."""
+        first, stored = await add_pet(repository) + 10, list[Pet]()
+        pets = [Pet(id_, "restored", id_) for id_ in range(first, first + 50)]
+
+        async def add() -> None:
+            stored.append(await create(repository, NewPet("created", len(stored))))
+
+        async def restore() -> None:
+            with suppress(ConflictError):  # one that has just been created has its id
+                await repository.restore(pets)
+                stored.extend(pets)
+
+        await watch(restore, [add] * 2)
+        for pet in stored:
+            assert await repository.get_pet(pet.id) == pet, "another pet has its id"
 
     async def _write_when_no_id_is_left(self, repository: Repository) -> None:
         """Restore the highest id of all: later writes store nothing, and replays need no id."""

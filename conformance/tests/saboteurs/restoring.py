@@ -105,6 +105,21 @@ class SkipsWhatAnotherRestores(Correct):
 
 
 @breaks("restore-next")
+class RaisesItsCounterAfterwards(Correct):
+    """An id is free to be assigned until the item that was restored with it is stored."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        self.noted.add(item)
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        finally:
+            for item in self.noted:
+                super().raise_counter(item)
+
+
+@breaks("restore-next")
 class AssignsIdsAboveTheMaximum(Correct):
     def next_id(self) -> int:
         self.data.last_id += 1
