@@ -1,7 +1,4 @@
-"""The faults: disturbances of the service and its server while clients use it.
-
-Each fault returns when its cause is over and requests get responses again.
-"""
+"""The faults: disturbances of the service and its server while clients use it."""
 
 import asyncio
 import itertools
@@ -35,6 +32,9 @@ COMMAND_SECONDS: Final = 120
 """How long a shell command of the author's may take."""
 
 _POLL: Final = 0.01
+_PASSING_SECONDS: Final = 1
+"""How long the proxy waits for a response to lose: perhaps none passes it."""
+
 _CHECK_SECONDS: Final = 2
 """Within this time a service has checked its store: it does so once a second."""
 
@@ -141,9 +141,13 @@ class Stage:
         return judge(self.race, ended=ended)
 
     async def meet(self, name: str) -> None:
-        """Let the fault of this name happen."""
+        """Let a fault happen, heal the proxy, and wait until requests get responses again."""
         self.happened.append(name)
         await getattr(self, name.replace("-", "_"))()
+        if self.proxy is not None:
+            self.proxy.heal()
+        if not self.race.gone:
+            await self.recover(name)
 
     async def kill_service(self) -> None:
         """Kill the service with its workers, and start it again if its data is still there."""
@@ -157,12 +161,11 @@ class Stage:
             target.live = await asyncio.to_thread(self.start)
             target.up.set()
             self.race.going.set()
-            await self.recover("the service was killed")
 
     async def kill_worker(self) -> None:
         """Kill one worker, and wait until another one has taken its place."""
         await self._kill_a_worker()
-        await self.recover("a worker was killed")
+        await self.recover("kill-worker")  # the others respond meanwhile
         await self.all_workers()
 
     async def _kill_a_worker(self) -> list[int]:
@@ -187,8 +190,6 @@ class Stage:
         """Let every response of the server be late for a moment."""
         self.front.delay = self.random.uniform(0.001, 0.1)
         await asyncio.sleep(self.random.uniform(0.1, 0.6))
-        self.front.delay = 0
-        await self.recover("responses were late")
 
     async def stall(self) -> None:
         """Forward nothing until all calls must have ended; after the first time, often for less."""
@@ -200,37 +201,26 @@ class Stage:
             enough = target.unavailable + target.lost + clients
             seconds = self.options.timeout_seconds + 0.5
             await _until(lambda: target.unavailable + target.lost >= enough, seconds)
-        self.front.frozen = False
-        await self.recover("the server stalled")
 
     async def cut(self) -> None:
         """Cut a connection to the server somewhere within a response."""
         self.front.cut_after = self.random.randrange(2000)
-        await self._until_cut("a connection was cut")
+        await _until(lambda: self.front.cut_after is None, _PASSING_SECONDS)
 
     async def drop(self) -> None:
         """Lose exactly the next response of the server."""
         self.front.drop = 1
-        await self._until_cut("a response was lost")
-
-    async def _until_cut(self, what: str) -> None:
-        """Wait until the proxy has closed a connection, but not long if nothing passes it."""
-        await _until(lambda: self.front.cut_after is None and not self.front.drop, 1)
-        self.front.heal()
-        await self.recover(what)
+        await _until(lambda: not self.front.drop, _PASSING_SECONDS)
 
     async def disconnect(self) -> None:
         """Cut all connections to the server at once."""
         self.front.cut()
-        await self.recover("all connections were cut")
 
     async def refuse(self) -> None:
         """Cut all connections, and refuse new ones for a while."""
         self.front.refuse()
         self.front.cut()
         await asyncio.sleep(self.random.uniform(0.1, 0.8))
-        self.front.heal()
-        await self.recover("connections were refused")
 
     async def _without_server(self, option: str) -> None:
         """Kill or stop the server as the author says, and start it again."""
@@ -243,7 +233,6 @@ class Stage:
             await self._command("server_start")  # it was there before
             raise
         await self._command("server_start")
-        await self.recover("the server was started again")
 
     server_kill = partialmethod(_without_server, "server_kill")
     server_stop = partialmethod(_without_server, "server_stop")
@@ -331,7 +320,7 @@ class Stage:
             await running  # the server is not left halfway
             raise
 
-    async def recover(self, after: str) -> None:
+    async def recover(self, fault: str) -> None:
         """Wait for responses to a read and to a write that were sent from now on."""
         since, before = time.monotonic(), len(self.race.history)
 
@@ -341,7 +330,7 @@ class Stage:
 
         seconds = self.options.timeout_seconds
         if not await _until(recovered, seconds):
-            raise NotRecoveredError(f"{after}; no responses within {seconds:g} s after that")
+            raise NotRecoveredError(f"no responses within {seconds:g} s after the fault {fault}")
 
 
 def _execute(option: str, command: ServerCommand, texts: dict[str, str]) -> None:
