@@ -8,6 +8,7 @@ searched pet by pet, each with its orders.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -80,11 +81,11 @@ def _write(
     id_ = ids.get((attempt.action, attempt.key), 0)
     match attempt.action:
         case "create" if id_:
-            yield id_, _create(attempt)
+            yield id_, partial(_create, attempt)
         case "place" if id_ or attempt.response:
-            yield attempt.id_, _place(attempt, id_)
+            yield attempt.id_, partial(_place, attempt, id_)
         case "close" if attempt.id_ in pet_of:
-            yield pet_of[attempt.id_], _close(attempt)
+            yield pet_of[attempt.id_], partial(_close, attempt)
 
 
 def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[tuple[int, Step]]:
@@ -99,7 +100,8 @@ def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[
     is_page, of_orders = attempt.action in {"pets", "orders"}, attempt.action.startswith("order")
     for id_, pet in pet_of.items() if of_orders else ((pet, pet) for pet in pets):
         if attempt.id_ < id_ <= last if is_page else id_ == attempt.id_:
-            yield pet, _shows(id_ if of_orders else 0, shown.get(id_, ""), attempt.value)
+            status = shown.get(id_, "")
+            yield pet, partial(_show, id_ if of_orders else 0, status, attempt.value)
 
 
 def _ids(
@@ -129,61 +131,48 @@ def _ids(
     return ids | {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
 
 
-def _create(attempt: Attempt) -> Step:
-    def step(state: State) -> State | None:
-        if attempt.response is None or (attempt.got(201) and not attempt.response.replayed):
-            created = State("available")
-            return created if not state.status else state if attempt.response is None else None
-        return state if state.status and attempt.got(201) else None
-
-    return step
+def _create(attempt: Attempt, state: State) -> State | None:
+    if attempt.response is None or (attempt.got(201) and not attempt.response.replayed):
+        created = State("available")
+        return created if not state.status else state if attempt.response is None else None
+    return state if state.status and attempt.got(201) else None
 
 
-def _place(attempt: Attempt, order: int) -> Step:
-    def step(state: State) -> State | None:
-        placed = any(id_ == order for id_, _ in state.orders)
-        if attempt.got(409):
-            return state if state.status not in {"", "available"} and not placed else None
-        if attempt.response and (not attempt.got(201) or attempt.response.replayed):
-            return state if placed and attempt.got(201) else None
-        if not placed and state.status == "available":
-            return State("pending", state.orders | {(order, "placed")})
-        return None if attempt.response else state
-
-    return step
+def _place(attempt: Attempt, order: int, state: State) -> State | None:
+    placed = any(id_ == order for id_, _ in state.orders)
+    if attempt.got(409):
+        return state if state.status not in {"", "available"} and not placed else None
+    if attempt.response and (not attempt.got(201) or attempt.response.replayed):
+        return state if placed and attempt.got(201) else None
+    if not placed and state.status == "available":
+        return State("pending", state.orders | {(order, "placed")})
+    return None if attempt.response else state
 
 
-def _close(attempt: Attempt) -> Step:
+def _close(attempt: Attempt, state: State) -> State | None:
     wanted, open_ = (attempt.id_, attempt.value), (attempt.id_, "placed")
-    pet_status = PET_STATUS_BY_ORDER[OrderStatus(attempt.value)]
-
-    def step(state: State) -> State | None:
-        if attempt.got(409):
-            closed = {"completed", "cancelled"} - {attempt.value}
-            return state if state.orders & {(attempt.id_, status) for status in closed} else None
-        if wanted in state.orders and (attempt.response is None or attempt.got(200)):
+    if attempt.got(409):
+        closed = {"completed", "cancelled"} - {attempt.value}
+        return state if state.orders & {(attempt.id_, status) for status in closed} else None
+    if attempt.response is None or attempt.got(200):
+        if wanted in state.orders:
             return state
-        if open_ in state.orders and (attempt.response is None or attempt.got(200)):
+        if open_ in state.orders:
+            pet_status = PET_STATUS_BY_ORDER[OrderStatus(attempt.value)]
             return State(pet_status, state.orders - {open_} | {wanted})
-        return None if attempt.response else state
-
-    return step
+    return None if attempt.response else state
 
 
-def _shows(order: int, shown: str, only: str) -> Step:
-    """Return a read of the status of a pet, or of an order of it.
+def _show(order: int, shown: str, only: str, state: State) -> State | None:
+    """Read the status of a pet, or of an order of it.
 
     order -- the id of the order; 0 for the pet
     shown -- the status; empty if it was not found, or not on the page
     only -- what the page is filtered by
     """
-
-    def step(state: State) -> State | None:
-        status = dict(state.orders).get(order, "") if order else state.status
-        left_out = not status or (only and status != only)
-        return state if (status == shown if shown else left_out) else None
-
-    return step
+    status = dict(state.orders).get(order, "") if order else state.status
+    left_out = not status or (only and status != only)
+    return state if (status == shown if shown else left_out) else None
 
 
 def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCall | None]:
