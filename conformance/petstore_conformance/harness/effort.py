@@ -107,16 +107,11 @@ def current() -> Effort:
     return _current
 
 
-@contextmanager
-def effort_of(clause: str, write_seconds: dict[bool, list[float]]) -> Iterator[Effort]:
-    """Begin a clause: what is tried in the block counts for it. See `Effort`."""
+def begin(clause: str, write_seconds: dict[bool, list[float]]) -> Effort:
+    """Begin a clause: what is tried from now on counts for it. See `Effort`."""
     global _current  # noqa: PLW0603 - one clause runs at a time, also in threads of Hypothesis
-    outer, _current = _current, Effort(clause, write_seconds)
-    EFFORTS[clause] = _current
-    try:
-        yield _current
-    finally:
-        _current = outer
+    _current = EFFORTS[clause] = Effort(clause, write_seconds)
+    return _current
 
 
 class Counted(Forwarding):

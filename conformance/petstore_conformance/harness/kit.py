@@ -20,7 +20,7 @@ import pytest
 from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
 from petstore_conformance.harness.alarm import OverdueError, alarm, timed, within
 from petstore_conformance.harness.cores import EXCUSED_SECONDS
-from petstore_conformance.harness.effort import Counted, effort_of
+from petstore_conformance.harness.effort import Counted, begin
 from petstore_conformance.harness.served import FolderNotes
 from petstore_conformance.harness.signals import uninterrupted
 
@@ -59,17 +59,17 @@ def judged(kit: "Kit", clause: str) -> Iterator[None]:
     at once, no machine explains.
     """
     __tracebackhide__ = True
-    with effort_of(clause, kit.write_seconds) as effort:
-        try:
-            yield
-        except (OverdueError, UnavailableError) as error:
-            seconds = getattr(error, "seconds", 0)  # nobody may have noted it
-            at_once = isinstance(error, UnavailableError) and seconds < EXCUSED_SECONDS
-            if not at_once and (shortage := effort.cores.shortage()):
-                pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
-            raise
-        if too_little := effort.shortage():
-            pytest.skip(f"{INCONCLUSIVE_REASON}: {too_little}")
+    effort = begin(clause, kit.write_seconds)
+    try:
+        yield
+    except (OverdueError, UnavailableError) as error:
+        seconds = getattr(error, "seconds", 0)  # nobody may have noted it
+        at_once = isinstance(error, UnavailableError) and seconds < EXCUSED_SECONDS
+        if not at_once and (shortage := effort.cores.shortage()):
+            pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
+        raise
+    if too_little := effort.shortage():
+        pytest.skip(f"{INCONCLUSIVE_REASON}: {too_little}")
 
 
 @asynccontextmanager
