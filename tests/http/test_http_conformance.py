@@ -123,7 +123,7 @@ class HttpRepository(Repository):
         """Send a request over an idle or a new connection; one that is cancelled is closed."""
         connection = self._idle.pop() if self._idle else ClientConnection(self._target)
         try:
-            response = await connection.exchange(method, path, body, key)
+            response = await connection.exchange(method, f"/v1{path}", body, key)
         except BaseException:
             connection.close()
             raise

@@ -23,7 +23,8 @@ from petstore_conformance.faults.histories import (
 )
 from petstore_conformance.faults.wire import ClientConnection, Endpoint, set_event
 
-PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
+_PETS, _ORDERS = "/v1/pets", "/v1/store/orders"
+PATHS = {"pet": _PETS, "order": _ORDERS, "pets": _PETS, "orders": _ORDERS}
 STATUSES = {"pets": ("", *PetStatus), "orders": ("", *OrderStatus)}
 
 REPEATED = 4
@@ -273,11 +274,11 @@ def _request(action: str, id_: int, value: str, limit: int) -> tuple[str, str, o
     match action:
         case "create":
             pet = {"name": value, "categoryId": 7, "status": "available"}
-            return "POST", "/pets", pet, {201}
+            return "POST", _PETS, pet, {201}
         case "place":
-            return "POST", "/store/orders", {"petId": id_}, {201, 404, 409}
+            return "POST", _ORDERS, {"petId": id_}, {201, 404, 409}
         case "close":
-            return "PATCH", f"/store/orders/{id_}", {"status": value}, {200, 404, 409}
+            return "PATCH", f"{_ORDERS}/{id_}", {"status": value}, {200, 404, 409}
         case "pet" | "order":
             return "GET", f"{PATHS[action]}/{id_}", None, {200, 404}
     query = f"?limit={limit}&cursor={action[0]}{id_:014x}"  # as the service makes them
@@ -335,8 +336,8 @@ async def served(race: Race, limit_seconds: float, *, writing: bool) -> set[str]
             method, path, pet, _ = _request("create", 0, key, 0)
             responses["a write"] = response = await connection.exchange(method, path, pet, key)
             race.history.append(Attempt("create", key, 0, key, sent, time.monotonic(), response))
-        responses["a read"] = await connection.exchange("GET", "/pets")
-        responses["/readyz"] = await connection.exchange("GET", "/readyz", root="")
+        responses["a read"] = await connection.exchange("GET", _PETS)
+        responses["/readyz"] = await connection.exchange("GET", "/readyz")
         connection.close()
         got = {f"{what}: {each.status}": each.status for what, each in responses.items() if each}
         race.failed += [text for text, status in got.items() if status >= 500]

@@ -46,26 +46,18 @@ class ClientConnection:
         self._target = target
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def exchange(  # noqa: PLR0913 - each of the others has a default
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        key: str = "",
-        *,
-        abandon: bool = False,
-        root: str = "/v1",
+    async def exchange(
+        self, method: str, path: str, body: object = None, key: str = "", *, abandon: bool = False
     ) -> RecordedResponse | None:
         """Send a request; return the response, or None if the outcome is unknown.
 
         abandon -- close the connection without reading the response
-        root -- what comes before the path
         """
         try:
             if self._streams is None:
                 self._streams = await self._open()
             reader, writer = self._streams
-            writer.write(_encode(method, root + path, body, key))
+            writer.write(_encode(method, path, body, key))
             if abandon:
                 await asyncio.sleep(0)
                 self.close()
@@ -109,11 +101,11 @@ class ClientConnection:
         return RecordedResponse(int(head[9:12]), content, header(head, "location"), replayed, more)
 
 
-def _encode(method: str, target: str, body: object, key: str) -> bytes:
+def _encode(method: str, path: str, body: object, key: str) -> bytes:
     content = b"" if body is None else json.dumps(body).encode()
     idempotency = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
-        f"{method} {target} HTTP/1.1\r\n"
+        f"{method} {path} HTTP/1.1\r\n"
         f"Host: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n{idempotency}"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
