@@ -25,6 +25,7 @@ from petstore.config.loading import configure
 from petstore.contract import SettingsError, UnavailableError, WrongStoreError
 from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.harness import documents
+from petstore_conformance.templates import generator
 
 _STATUSES: Final = (
     "Exit status: 0 compliant, or no violations; 1 not; 2 options or settings that cannot work;"
@@ -74,7 +75,7 @@ def _parser() -> ArgumentParser:
     text = "its name: the project is written into a new folder of that name"
     new.add_argument("name", metavar="NAME", help=text)
     text = "what to begin with: SQL in a thread, or optimistic transactions on a server"
-    new.add_argument("--template", choices=("file", "server"), required=True, help=text)
+    new.add_argument("--template", choices=generator.TEMPLATES, required=True, help=text)
     new.set_defaults(command=_new)
     return parser
 
@@ -109,8 +110,6 @@ def _add_test_options(parser: ArgumentParser) -> None:
 
 def _new(options: Namespace) -> int:
     """Write the project. Raises an error for an invalid name, or if it is taken."""
-    from petstore_conformance.templates import generator
-
     check_name(options.name)
     generator.write(options.name, options.template, Path(options.name))
     print(f"{options.name}/ is a working backend; backends/README.md says how to go on")

@@ -26,10 +26,6 @@ from petstore_conformance.harness.kit import sentences
 from petstore_conformance.harness.signals import signals_to_stop
 from petstore_conformance.reporter import ClauseResult, Reporter
 
-PROMISES: Final = ("shared", "durable", "snapshots")
-"""The fields of `Backend` that promise something."""
-
-
 _INTERRUPTED: Final = 130
 """The exit status of a process that SIGINT has ended, in a shell."""
 
@@ -116,6 +112,7 @@ def _verdict(reporter: Reporter, status: int) -> str:
 def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
     """Return the report in JSON."""
     subject = reporter.subject
+    promises = ("shared", "durable", "snapshots")
     verdict = {
         0: "passed what was chosen" if reporter.partial else "compliant",
         1: "not compliant",
@@ -128,7 +125,7 @@ def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
         # Of the distribution that provides the backend.
         "distribution": subject.distribution,
         "version": subject.version,
-        "promises": [name for name in PROMISES if getattr(subject.backend, name)],
+        "promises": [name for name in promises if getattr(subject.backend, name)],
         "max_name_bytes": subject.backend.max_name_bytes,
         # That of the service is that of the kit, too.
         "service": __version__,

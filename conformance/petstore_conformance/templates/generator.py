@@ -10,8 +10,6 @@ from petstore.contract import SettingsError
 
 TEMPLATES: Final = ("file", "server")
 
-EXECUTABLE: Final = "ci.sh"
-
 
 def write(name: str, template: str, folder: Path) -> None:
     """Write the project of a backend into a new folder.
@@ -29,7 +27,7 @@ def write(name: str, template: str, folder: Path) -> None:
         file = folder / path
         file.parent.mkdir(exist_ok=True)
         file.write_text(_rename(text, template, name))
-    (folder / EXECUTABLE).chmod(0o755)
+    (folder / "ci.sh").chmod(0o755)
 
 
 def _project(name: str, template: str) -> Iterator[tuple[str, str]]:
