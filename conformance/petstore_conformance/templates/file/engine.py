@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -74,7 +74,7 @@ class Engine:
             if expected.store is not None:
                 raise WrongStoreError(f"{path} is missing; the store {expected.store} is expected")
             raise ChangeNeededError(f"{path} is missing; it would be created")
-        with self._translated():
+        with self._translated(), ExitStack() as closing:
             self._connection = sqlite3.connect(
                 f"{Path(path).absolute().as_uri()}?mode={mode}",
                 uri=True,
@@ -82,13 +82,10 @@ class Engine:
                 isolation_level=None,
                 check_same_thread=False,
             )
-        try:
-            with self._translated():
-                self.store = self._prepare(expected)
+            closing.callback(self._connection.close)
+            self.store = self._prepare(expected)
             self._file = _identify(path)
-        except BaseException:
-            self._connection.close()
-            raise
+            closing.pop_all()  # it stays open
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Execute a statement; only for what `run` runs."""
