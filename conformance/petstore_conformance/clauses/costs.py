@@ -52,10 +52,7 @@ LEAST_TIMES: Final = 6
 """How often calls are compared at least."""
 
 COMPARED_SECONDS: Final = 10
-"""For how long calls are compared that seem to take longer in the large store."""
-
-UNDECIDED_SECONDS: Final = 10
-"""How much longer calls are compared while the difference may be chance."""
+"""For how long calls are compared that seem to take longer; as long again if it may be chance."""
 
 FILL_SECONDS: Final = 15
 """After this time a slow backend gets no more items; too few of them leave a clause open."""
@@ -159,7 +156,7 @@ class CostClauses(Kit):
             late = time() - end
             if number < LEAST_TIMES:
                 continue
-            if not longer or late > UNDECIDED_SECONDS:
+            if not longer or late > COMPARED_SECONDS:
                 break
             if late > 0 and not any(by_chance(*pair) for pair in longer.values()):
                 break

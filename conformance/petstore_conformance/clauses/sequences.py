@@ -48,8 +48,7 @@ class ModelClause(Kit):
 
         reached, rounds = Machine.reached, max(1, self.machine_examples // DRAWN.max_examples)
         with judged(self, "model"), alarm(LIMIT_SECONDS):
-            with asyncio.Runner() as runner:
-                runner.run(in_scratch(self))  # skips if the storage cannot be reached
+            asyncio.run(in_scratch(self))  # skips if the storage cannot be reached
             try:
                 for _ in range(rounds):
                     seed(current().random.random())(Machine)

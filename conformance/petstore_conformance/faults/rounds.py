@@ -138,10 +138,10 @@ class Rounds:
         except UnavailableError as error:
             self._reachable = False
             raise stages.NotRecoveredError(f"no location can be made: {error}") from error
-        if self.proxy is not None:
-            address = self.options.server or self.subject.address() or ""
-            settings = self.subject.redirect(settings, address, f"127.0.0.1:{self.proxy.port}")
         try:
+            if self.proxy is not None:
+                address = self.options.server or self.subject.address() or ""
+                settings = self.subject.redirect(settings, address, f"127.0.0.1:{self.proxy.port}")
             yield settings
         finally:
             try:
