@@ -80,6 +80,14 @@ class HasNoIndexInItsEngine(KeepsItsRows):
         return await super().list_orders(query)
 
 
+class HasNoIndexOnItsServer(KeepsItsRows):
+    """An order waits for a server, the shorter time while that goes through all rows."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        await asyncio.sleep(0.004 + len(self.rows) / 25_000_000)
+        return await super().place_order(pet_id, at, token)
+
+
 class LooksAtFiveThousand(MemoryRepository):
     """A page of orders of a status has those of the next five thousand, so that it costs little."""
 
@@ -142,6 +150,7 @@ class GoesThroughAllInItsCheck(KeepsItsRows):
 
 SABOTEURS["GoesThroughAllInItsCheck"] = "cost", in_memory(GoesThroughAllInItsCheck)
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
+SABOTEURS["HasNoIndexOnItsServer"] = "cost", in_memory(HasNoIndexOnItsServer)
 SABOTEURS["LooksAtFiveThousand"] = "cost", in_memory(LooksAtFiveThousand)
 
 
