@@ -217,7 +217,7 @@ class Repository(Protocol):
     - No call holds the event loop for longer than a tenth of a second, as long as it reads or
       restores no more than a thousand items. [event-loop]
     - The work of a call, except for `restore` and `list_tokens`, does not grow with the number of
-      stored pets and orders: it searches an index instead of going through them. [cost]
+      pets, orders and records: it searches an index instead of going through them. [cost]
     - After the `Backend.open` context has exited, every method raises `UnavailableError`. Calls
       that are in flight then return, or raise it, too. [closed]
 
@@ -247,7 +247,7 @@ class Repository(Protocol):
     - `store` is that identity: 1 to 64 printable ASCII characters. All open repositories of one
       store have the same, also those in other processes; two stores never do. [store-identity]
     - If the store is removed, or another one takes its place, `check` raises `WrongStoreError`, or
-      `UnavailableError` if it cannot tell. From then on no call succeeds, and nothing is created,
+      `UnavailableError` if it cannot tell. From that call on none succeeds, and nothing is created,
       not even an empty file. The service calls `check` once a second. [store-gone]
 
     Every method may also raise `UnavailableError` if the storage cannot be reached; a write may or
@@ -393,14 +393,14 @@ class Notes(Protocol):
     """What the processes of a service have noted about their store; it outlives each of them.
 
     A backend notes how far the store is: the highest ids, or the number of changes. A store that
-    is behind a note is an older copy, and raises `WrongStoreError`.
+    is behind a note is an older copy, and raises `WrongStoreError`. A call takes microseconds.
     """
 
     def read(self) -> list[bytes]:
-        """Return the last note of each process that has one; it takes microseconds."""
+        """Return the last note of each process that has one."""
 
     def write(self, note: bytes) -> None:
-        """Replace the note of this process: at most `MAX_NOTE_BYTES`. It takes microseconds."""
+        """Replace the note of this process: at most `MAX_NOTE_BYTES`, in one thread at a time."""
 
 
 class Access(StrEnum):

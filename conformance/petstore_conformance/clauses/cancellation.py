@@ -28,6 +28,7 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.effort import WRITES, current
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
+    SLOW_SECONDS,
     AnyCall,
     Length,
     cancel,
@@ -185,6 +186,22 @@ class CancellationClauses(Kit):
             beside = asyncio.gather(*others, return_exceptions=True)
             assert await cancelling, trial.name
             await trial.finish(beside)
+        for _ in range(5):  # the others may end meanwhile by chance
+            if not await self._cancel_the_last(repository):
+                return
+        raise AssertionError("it waits for the end of calls that were made before it")
+
+    async def _cancel_the_last(self, repository: Repository) -> bool:
+        """Cancel the last of many writes; return whether it ends late, after most of the others."""
+        alone, _ = await measure(repository.create_pet(REX))
+        numbers = await sample(repository, range(100), together=True)
+        *others, last = [asyncio.create_task(repository.create_pet(REX)) for _ in (0, *numbers)]
+        await yield_to_others()
+        ending, _ = await measure(cancel([last]))
+        ended = sum(other.done() for other in others)
+        await asyncio.gather(*others)
+        late = ending.seconds > SLOW_SECONDS + 5 * alone.seconds
+        return late and ended > len(others) / 2
 
     @clause("after-cancellation")
     async def test_a_cancelled_call_disturbs_no_other_call(self, repository: Repository) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, cycle
@@ -48,7 +47,6 @@ from petstore_conformance.model.calls import (
     create,
     created,
     every_filter,
-    kind,
     look_up,
     measure,
     read_all,
@@ -337,7 +335,6 @@ class RestoreClauses(Kit):
         for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
             await refuse(repository, ConflictError, one, replace(one, name="second"))
             pets.append(one)
-        pets += await self._restore_two_at_once(repository)
         await check_stored(repository, pets, orders)
         order = await place_at(repository, AT, own.id)
         given = [replace(own, status=PetStatus.PENDING), order, PLACED]
@@ -349,14 +346,6 @@ class RestoreClauses(Kit):
         changed = await repository.get_order(order.id)
         assert changed == replace(order, status=OrderStatus.COMPLETED)
         await refuse_late(repository, replace(own, name="another"), ConflictError)
-
-    async def _restore_two_at_once(self, repository: Repository) -> list[Pet]:
-        """Restore different pets with the same ids at once; return those that are not refused."""
-        lists = [[Pet(2**46 + n, name, 1) for n in range(9)] for name in ("one", "two")]
-        restores = map(repository.restore, lists)
-        results = await asyncio.gather(*restores, return_exceptions=True)
-        assert {kind(result) for result in results} == {type(None), ConflictError}, results
-        return lists[results.index(None)]
 
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
@@ -380,25 +369,7 @@ class RestoreClauses(Kit):
                 assert highest < order_ids[-1] <= MAX_ID, "the counter of orders is too low"
         stored = {order.id for order in (await read_all(repository)).orders}
         assert len(stored & {*order_ids}) == len(order_ids), "an id of an order is assigned again"
-        await self._create_while_it_restores(repository)
         await self._write_when_no_id_is_left(repository)
-
-    async def _create_while_it_restores(self, repository: Repository) -> None:
-        """Create pets while others are restored with ids that come soon: none replaces another."""
-        first, stored = await add_pet(repository) + 10, list[Pet]()
-        pets = [Pet(id_, "restored", id_) for id_ in range(first, first + 50)]
-
-        async def add() -> None:
-            stored.append(await create(repository, NewPet("created", len(stored))))
-
-        async def restore() -> None:
-            with suppress(ConflictError):  # one that has just been created has its id
-                await repository.restore(pets)
-                stored.extend(pets)
-
-        await watch(restore, [add] * 2)
-        for pet in stored:
-            assert await repository.get_pet(pet.id) == pet, "another pet has its id"
 
     async def _write_when_no_id_is_left(self, repository: Repository) -> None:
         """Restore the highest id of all: later writes store nothing, and replays need no id."""

@@ -82,6 +82,24 @@ class IgnoresCancellation(Correct):
         await super().check()
 
 
+@breaks("cancellation")
+class WaitsForItsTurn(Correct):
+    """A cancelled create, one at a time, waits for the end of its transaction."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        task = asyncio.create_task(self.create_in_turn(new, token))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
+
+    async def create_in_turn(self, new: NewPet, token: Token) -> Receipt:
+        async with self.lock:
+            await asyncio.sleep(0.001)
+            return await super().create_pet(new, token)
+
+
 @breaks("after-cancellation")
 class HandsAnOrderToTheNextCaller(Correct):
     """The reply to a cancelled read of an order is returned to the next one, until a restore."""

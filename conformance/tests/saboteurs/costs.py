@@ -58,6 +58,18 @@ class ReadsALongLogAtOnce(Correct):
         return await super().get_pet(pet_id)
 
 
+@breaks("event-loop")
+class DeletesAllThatHasExpired(Correct):
+    """The first write after a quiet night deletes thousands of records, and looks for each."""
+
+    def delete_expired(self, now: int) -> None:
+        values = [*self.data.records]
+        for value in values[::-1]:
+            if self.data.records[value].until <= now:
+                values.remove(value)
+                del self.data.records[value]
+
+
 class KeepsItsRows(MemoryRepository):
     """Correct: an engine in C has all that was restored."""
 

@@ -89,36 +89,6 @@ class RestoresItemsTogether(Correct):
             await asyncio.gather(*(insert(item) for item in items[begin : begin + size]))
 
 
-@breaks("restore-other")
-class SkipsWhatAnotherRestores(Correct):
-    """A pet is skipped if another has got its id since the call began, whatever it is."""
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        known = {*self.data.pets}
-        for item in items:
-            try:
-                await super().restore([item])
-            except ConflictError:
-                if not isinstance(item, Pet) or item.id in known:
-                    raise
-            known |= {item.id}
-
-
-@breaks("restore-next")
-class RaisesItsCounterAfterwards(Correct):
-    """An id is free to be assigned until the item that was restored with it is stored."""
-
-    def raise_counter(self, item: Pet | Order) -> None:
-        self.noted.add(item)
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        try:
-            await super().restore(items)
-        finally:
-            for item in self.noted:
-                super().raise_counter(item)
-
-
 @breaks("restore-next")
 class AssignsIdsAboveTheMaximum(Correct):
     def next_id(self) -> int:
