@@ -190,11 +190,13 @@ class ConcurrencyClauses(Kit):
                 await call
             assert await status_of(repository, pet_id) is not before
 
-        pet_id, *_ = await asyncio.gather(*(write() for _ in range(9)))
-        placings = (repository.place_order(pet_id, AT) for _ in range(9))
+        equal = await sample(repository, range(6), together=True)
+        pet_id, *_ = await asyncio.gather(*(write() for _ in equal))
+        placings = (repository.place_order(pet_id, AT) for _ in equal)
         await asyncio.gather(*(change(call, PetStatus.AVAILABLE) for call in placings))
         (order,) = await repository.list_orders(OrderQuery(0, 1, OrderStatus.PLACED))
-        updates = (repository.update_order(order.id, status) for status in FINAL_STATUSES * 4)
+        statuses = (FINAL_STATUSES[number % 2] for number in equal)
+        updates = (repository.update_order(order.id, status) for status in statuses)
         await asyncio.gather(*(change(call, PetStatus.PENDING) for call in updates))
 
     async def _read_beside_equal_reads(
