@@ -195,8 +195,7 @@ class ConcurrencyClauses(Kit):
         placings = (repository.place_order(pet_id, AT) for _ in equal)
         await asyncio.gather(*(change(call, PetStatus.AVAILABLE) for call in placings))
         (order,) = await repository.list_orders(OrderQuery(0, 1, OrderStatus.PLACED))
-        statuses = (FINAL_STATUSES[number % 2] for number in equal)
-        updates = (repository.update_order(order.id, status) for status in statuses)
+        updates = (repository.update_order(order.id, FINAL_STATUSES[n % 2]) for n in equal)
         await asyncio.gather(*(change(call, PetStatus.PENDING) for call in updates))
 
     async def _read_beside_equal_reads(

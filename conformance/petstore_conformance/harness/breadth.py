@@ -26,8 +26,8 @@ NARROW_FIRST: Final = (
     # What closing loses, or a long list, is also not there before a refusal.
     *("failure-passed", "durable-pets", "restore-sizes", "restore-order", "restore-next"),
     *("restore-again", "restore-other"),
-    # What takes effect too late also disturbs others.
-    *("cancellation", "cancelled-write", "after-cancellation", "order-absent"),
+    # What disturbs others also holds up those beside a call that is cancelled.
+    *("after-cancellation", "cancellation", "cancelled-write", "order-absent"),
     # What counts after its time is also not deleted, or deleted too early.
     *("token-expired", "token-deleted", "token-atomic", "token-reused", "durable-orders"),
     *("durable-ids", "scratch-apart", "shared-ids", "store-kept", "durable-reads"),

@@ -35,6 +35,24 @@ def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
     breaks(clause)(type(name, (Correct,), {"close": close}))
 
 
+@breaks("durable-orders")
+class LogsBeforeItChecks(Correct):
+    """Its log also has the orders that lost a race for a pet; it is read when it is reopened."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        before = self.data.pets.get(pet_id)
+        try:
+            return await super().place_order(pet_id, at, token)
+        except ConflictError:
+            if before is not self.data.pets[pet_id]:
+                self.noted.add(Order(self.next_order_id(), pet_id, OrderStatus.PLACED, at))
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self.data.orders |= {order.id: order for order in self.noted}
+
+
 @breaks("durable-pets")
 class ReopensWithoutItsIndex(Correct):
     """The kit must not take its `KeyError` for the exception that it raises itself."""
