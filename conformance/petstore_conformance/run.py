@@ -112,7 +112,6 @@ def _verdict(reporter: Reporter, status: int) -> str:
 def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
     """Return the report in JSON."""
     subject = reporter.subject
-    promises = ("shared", "durable", "snapshots")
     verdict = {
         0: "passed what was chosen" if reporter.partial else "compliant",
         1: "not compliant",
@@ -125,7 +124,7 @@ def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
         # Of the distribution that provides the backend.
         "distribution": subject.distribution,
         "version": subject.version,
-        "promises": [name for name in promises if getattr(subject.backend, name)],
+        "promises": [n for n in ("shared", "durable", "snapshots") if getattr(subject.backend, n)],
         "max_name_bytes": subject.backend.max_name_bytes,
         # That of the service is that of the kit, too.
         "service": __version__,

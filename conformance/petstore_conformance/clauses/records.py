@@ -115,7 +115,7 @@ class RecordClauses(Kit):
     async def test_a_walk_returns_every_record_that_has_not_expired(
         self, repository: Repository
     ) -> None:
-        """The cursor is a token as text, or the records of orders are left out, or too many."""
+        """The cursor is a position or text, or ends at expired records; or some are left out."""
         for size in (1, 10_000):
             assert await read_records(repository, size) == set()
         await self._walk_while_records_expire(repository, PAST - 3 * DAY_SECONDS)

@@ -257,7 +257,7 @@ class RestoreClauses(Kit):
 
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
-        """A call is cut into parts, which lose what is at their borders, or are stored at once."""
+        """Parts of a call lose what is at their borders, or all of it at the next opening."""
         async with location.open() as repository:
             length, _ = await measure(repository.restore(MEASURED))
             in_time = RESTORING_SECONDS * len(MEASURED) / max(length.seconds, 1e-9)

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -18,7 +18,7 @@ from typing import Any, Final
 from petstore.contract import MAX_NOTE_BYTES, Backend, Expected, Repository
 
 READY: Final = -1
-"""Sent instead of the number of a call, once the repository is open."""
+"""Sent instead of the number of a call, once the repository is open or could not be opened."""
 
 _WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
 """Prefixes of the names of C functions that write to a file, a connection or an engine."""
@@ -116,7 +116,12 @@ async def _serve() -> None:
     backend, settings, notes, last_write = await receive(reader)
     writes = _Writes(last_write)
     expected = Expected(notes=FolderNotes(notes) if notes else None)
-    async with backend.open(settings, expected) as repository, asyncio.TaskGroup() as group:
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        try:
+            repository = await stack.enter_async_context(backend.open(settings, expected))
+        except Exception as error:  # noqa: BLE001 - the other process raises it
+            send(READY, error)
+            return
         send(READY, repository.store)
         writes.counting = True
         while message := await receive(reader):
