@@ -178,10 +178,9 @@ class ConcurrencyClauses(Kit):
 
     async def _read_after_each_answer(self, repository: Repository) -> None:
         """Make equal writes at once: what a replay or a refusal tells of, reads show as well."""
-        token = make_token("equal", REX)
 
         async def write() -> int:
-            pet = await create(repository, REX, token)
+            pet = await create(repository, REX, make_token("equal", REX))
             await check_shown(repository, pet)
             return pet.id
 

@@ -82,6 +82,27 @@ class IgnoresCancellation(Correct):
         await super().check()
 
 
+@breaks("cancelled-write")
+class TakesBackWhatIsCancelled(Correct):
+    """A create whose caller has gone is taken back later, although reads show it meanwhile."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        try:
+            await pause()
+        except asyncio.CancelledError:
+            if token is None:
+                asyncio.get_running_loop().call_later(0, self.take_back, receipt.id, 5)
+            raise
+        return receipt
+
+    def take_back(self, pet_id: int, iterations: int) -> None:
+        if iterations:
+            asyncio.get_running_loop().call_soon(self.take_back, pet_id, iterations - 1)
+        else:
+            self.data.pets.pop(pet_id, None)
+
+
 @breaks("cancellation")
 class WaitsForItsTurn(Correct):
     """A cancelled create, one at a time, waits for the end of its transaction."""
