@@ -87,6 +87,7 @@ class ConcurrencyClauses(Kit):
         for page in pages:
             assert {*page} <= {*pets}
             assert len({*page}) == len(page)
+        assert {*await repository.list_pets(PetQuery(0, 400))} == {*pets}
         await self._create_beside_refused_writes(repository)
         stored = await read_all(repository)
         assert {*pets} <= {*stored.pets}

@@ -367,8 +367,9 @@ class RestoreClauses(Kit):
                 assert highest < pet_id <= MAX_ID, "the counter of pets is too low"
                 order_ids.append((await repository.place_order(pet_id, AT)).id)
                 assert highest < order_ids[-1] <= MAX_ID, "the counter of orders is too low"
-        stored = {order.id for order in (await read_all(repository)).orders}
-        assert len(stored & {*order_ids}) == len(order_ids), "an id of an order is assigned again"
+        stored = await read_all(repository)
+        assert len({pet.id for pet in stored.pets}) == len(stored.pets)
+        assert len({order.id for order in stored.orders} & {*order_ids}) == len(order_ids)
         await self._write_when_no_id_is_left(repository)
 
     async def _write_when_no_id_is_left(self, repository: Repository) -> None:

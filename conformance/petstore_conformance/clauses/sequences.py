@@ -30,7 +30,7 @@ DRAWN = settings(
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-"""Of how many sequences, and how long ones, Hypothesis draws each anew."""
+"""How Hypothesis draws sequences: so few at a time that each is drawn anew."""
 
 
 class ModelClause(Kit):

@@ -92,7 +92,7 @@ class TakesBackWhatIsCancelled(Correct):
             await pause()
         except asyncio.CancelledError:
             if token is None:
-                asyncio.get_running_loop().call_later(0, self.take_back, receipt.id, 5)
+                self.take_back(receipt.id, 5)
             raise
         return receipt
 

@@ -93,7 +93,7 @@ class HasNoIndexInItsEngine(KeepsItsRows):
 
 
 class HasNoIndexOnItsServer(KeepsItsRows):
-    """An order waits for a server, the shorter time while that goes through all rows."""
+    """An order waits 4 ms for a server, and 2 ms more while that goes through all rows."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         await asyncio.sleep(0.004 + len(self.rows) / 25_000_000)
