@@ -13,15 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from petstore.contract import (
-    NewPet,
-    Order,
-    OrderQuery,
-    Pet,
-    PetQuery,
-    PetStatus,
-    Repository,
-)
+from petstore.contract import NewPet, Order, OrderQuery, Pet, PetQuery, PetStatus, Repository
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, give
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
 from petstore_conformance.harness.alarm import OverdueError
