@@ -45,7 +45,6 @@ from petstore_conformance.model.calls import (
     check_shown,
     check_types,
     create,
-    created,
     every_filter,
     look_up,
     measure,
@@ -55,7 +54,7 @@ from petstore_conformance.model.calls import (
     sample,
     yield_to_others,
 )
-from petstore_conformance.model.model import AnyItem, Stored, send
+from petstore_conformance.model.model import AnyItem, Stored, created, send
 from petstore_conformance.model.values import (
     AT,
     BORDERS,

@@ -30,7 +30,7 @@ from petstore.contract import (
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
 from petstore_conformance.harness.effort import AT_A_TIME, AnyItem, current
-from petstore_conformance.model.model import Model, Stored, Write, matching
+from petstore_conformance.model.model import Model, Stored, Write, created, matching
 from petstore_conformance.model.values import BORDERS, MANY_SECONDS, REX
 
 COUNTED_ITERATIONS = 200
@@ -71,11 +71,6 @@ class Length(Struct, frozen=True):
             await asyncio.sleep(self.seconds * tenths / 10)
         else:
             await yield_to_others(round(self.iterations * tenths / 10))
-
-
-def created(id_: int, new: NewPet) -> Pet:
-    """Return what must be stored under an id that a new pet was assigned."""
-    return Pet(id_, new.name, new.category_id, new.status)
 
 
 async def create(repository: Repository, new: NewPet, token: IdempotencyToken | None = None) -> Pet:

@@ -64,6 +64,11 @@ def send(
     return repository.place_order(payload, at, token)
 
 
+def created(id_: int, new: NewPet) -> Pet:
+    """Return what must be stored under an id that a new pet was assigned."""
+    return Pet(id_, new.name, new.category_id, new.status)
+
+
 class Stored(Struct):
     """All pets and orders of a repository, in ascending id."""
 
@@ -157,8 +162,7 @@ class Model(Stored):
             until = self.clock(write) + write.seconds
             self.records[type(payload), write.name] = until, payload, receipt.id
         if isinstance(payload, NewPet):
-            pet = Pet(receipt.id, payload.name, payload.category_id, payload.status)
-            _insert(self.pets, pet)
+            _insert(self.pets, created(receipt.id, payload))
         else:
             _insert(self.orders, Order(receipt.id, payload, OrderStatus.PLACED, write.at))
             self._set_status(payload, PetStatus.PENDING)
@@ -191,7 +195,7 @@ class Model(Stored):
 
         status -- that of the order; None means cancelled
         """
-        pet = Pet(id_, new.name, new.category_id, new.status)
+        pet = created(id_, new)
         if status is not None and status is not OrderStatus.CANCELLED:
             pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
         _insert(self.pets, pet)
