@@ -55,6 +55,7 @@ from petstore_conformance.model.calls import (
     time_limit,
     yield_to_others,
 )
+from petstore_conformance.model.model import AnyQuery
 from petstore_conformance.model.values import AT, REX, make_token
 
 READS_AT_ONCE: Final = 800
@@ -310,7 +311,7 @@ class Overlap(Struct):
         self.orders[order_id] = OrderStatus.PLACED
         return order_id
 
-    async def _read(self, query: PetQuery | OrderQuery) -> PetQuery | OrderQuery:
+    async def _read(self, query: AnyQuery) -> AnyQuery:
         """Read and check a page; return the query of the next one, or of the first again."""
         before = {**self.orders}
         page = await read_page(self.repository, query)

@@ -54,7 +54,7 @@ from petstore_conformance.model.calls import (
     sample,
     yield_to_others,
 )
-from petstore_conformance.model.model import AnyItem, Stored, created, send
+from petstore_conformance.model.model import AnyItem, AnyQuery, Stored, created, send
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -189,7 +189,7 @@ async def refuse_late(
     for position in LATE_POSITIONS:
         first_id = 2**30 * position  # free, and of other pets than the last time
         pairs = [pet_and_order(first_id + number) for number in range(2500)]
-        query: PetQuery | OrderQuery = PetQuery(first_id - 1, position)
+        query: AnyQuery = PetQuery(first_id - 1, position)
         items: list[Any] = [pet for pet, _ in pairs]
         if isinstance(refused, Order):
             await repository.restore(items)

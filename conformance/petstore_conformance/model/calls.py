@@ -30,7 +30,7 @@ from petstore.contract import (
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
 from petstore_conformance.harness.effort import AT_A_TIME, AnyItem, current
-from petstore_conformance.model.model import Model, Stored, Write, created, matching
+from petstore_conformance.model.model import AnyQuery, Model, Stored, Write, created, matching
 from petstore_conformance.model.values import BORDERS, MANY_SECONDS, REX
 
 COUNTED_ITERATIONS = 200
@@ -192,14 +192,14 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
     return done
 
 
-async def read_page(repository: Repository, query: PetQuery | OrderQuery) -> list[Any]:
+async def read_page(repository: Repository, query: AnyQuery) -> list[Any]:
     """Return the page of pets or orders that a query asks for."""
     if isinstance(query, PetQuery):
         return await repository.list_pets(query)
     return await repository.list_orders(query)
 
 
-def every_filter(after: int, count: int) -> list[PetQuery | OrderQuery]:
+def every_filter(after: int, count: int) -> list[AnyQuery]:
     """Return queries of pets and of orders, for each status and for all."""
     pets = [PetQuery(after, count, status) for status in (None, *PetStatus)]
     return [*pets, *(OrderQuery(after, count, status) for status in (None, *OrderStatus))]
@@ -221,9 +221,7 @@ async def check_shown(repository: Repository, item: Pet | Order) -> None:
     assert listed == [item]
 
 
-async def check_page(
-    repository: Repository, query: PetQuery | OrderQuery, items: Sequence[Any]
-) -> None:
+async def check_page(repository: Repository, query: AnyQuery, items: Sequence[Any]) -> None:
     """Check that a page has those of all pets, or of all orders, that the query asks for."""
     assert await read_page(repository, query) == matching(items, query)[: query.count]
 

@@ -17,17 +17,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine
 from msgspec.structs import replace
 
-from petstore.contract import (
-    NewPet,
-    Order,
-    OrderQuery,
-    OrderStatus,
-    Pet,
-    PetQuery,
-    PetStatus,
-    Receipt,
-    Repository,
-)
+from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Receipt, Repository
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Kit, Location
@@ -43,7 +33,7 @@ from petstore_conformance.model.calls import (
     read_settled,
     wait_for_server,
 )
-from petstore_conformance.model.model import AnyItem, Model, Payload, Write, send
+from petstore_conformance.model.model import AnyItem, AnyQuery, Model, Payload, Write, send
 from petstore_conformance.model.values import REX, TIMES
 
 _NAMES: Final = ("one", "two", "three")
@@ -152,11 +142,10 @@ class Comparison(RuleBasedStateMachine):
         if isinstance(failure, Exception | pytest.fail.Exception) and not isinstance(
             failure, HypothesisException
         ):
-            opened = (
-                f"backend.open(place, Expected()) as {n}" for n in _NAMES[: len(self._handles)]
-            )
+            names = _NAMES[: len(self._handles)]
+            handles = ", ".join(f"backend.open(place, Expected()) as {name}" for name in names)
             calls = "\n    ".join(self._lines)
-            failure.add_note(_PROGRAM.format(handles=", ".join(opened), calls=calls))
+            failure.add_note(_PROGRAM.format(handles=handles, calls=calls))
             type(self).failure = failure
 
         with uninterrupted(), self._runner:
@@ -267,7 +256,7 @@ class Comparison(RuleBasedStateMachine):
         else:
             assert self._run(call) == expected
 
-    def _check_page(self, query: PetQuery | OrderQuery) -> list[Any]:
+    def _check_page(self, query: AnyQuery) -> list[Any]:
         page: list[Any] = self._run(read_page(self._repository, query))
         check_types(page)
         assert page == self._model.page(query)

@@ -30,6 +30,8 @@ from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, make_token
 
 AnyItem = TypeVar("AnyItem", Pet, Order)
 
+AnyQuery = PetQuery | OrderQuery
+
 Payload = NewPet | int
 """The content of a write with a token: a new pet, or an order of the pet with this id."""
 
@@ -85,7 +87,7 @@ class Stored(Struct):
         used = self.ids
         return (id_ for id_ in count(above + 1) if id_ not in used)
 
-    def page(self, query: PetQuery | OrderQuery) -> list[Any]:
+    def page(self, query: AnyQuery) -> list[Any]:
         """Return the page that a query asks for."""
         items: list[Any] = [*(self.pets if isinstance(query, PetQuery) else self.orders)]
         return matching(items, query)[: query.count]
@@ -221,7 +223,7 @@ class Model(Stored):
         self.pets[self.pets.index(pet)] = replace(pet, status=status)
 
 
-def matching(items: Sequence[AnyItem], query: PetQuery | OrderQuery) -> list[AnyItem]:
+def matching(items: Sequence[AnyItem], query: AnyQuery) -> list[AnyItem]:
     """Return the items that match a query, however many: the page is the first `count`."""
     filters = query.__struct_fields__[2:]
     wanted = [(name, value) for name in filters if (value := getattr(query, name)) is not None]
