@@ -47,6 +47,8 @@ MAX_REPLIES: Final = 20
 
 _RESTORED: Final = Pet(10**6, "restored", 7, PetStatus.SOLD)
 
+Tasks = dict[str, asyncio.Task[Any]]
+
 
 @dataclass
 class Caller:
@@ -133,12 +135,7 @@ class Caller:
         await self._judge(tasks, why, "too late", seconds, UnavailableError, NotFoundError)
 
     async def _judge(
-        self,
-        tasks: dict[str, asyncio.Task[Any]],
-        why: str,
-        late: str,
-        seconds: float,
-        *expected: type[BaseException],
+        self, tasks: Tasks, why: str, late: str, seconds: float, *expected: type[BaseException]
     ) -> None:
         """Report calls that do not end in time, or raise another error; heal, and let them end.
 
@@ -240,7 +237,7 @@ class Caller:
             await asyncio.sleep(0.02)
 
 
-def begin(calls: dict[str, AnyCall]) -> dict[str, asyncio.Task[Any]]:
+def begin(calls: dict[str, AnyCall]) -> Tasks:
     """Begin calls. If the run is interrupted, asyncio reports no error that was not retrieved."""
     tasks = {name: asyncio.ensure_future(call()) for name, call in calls.items()}
     for task in tasks.values():
