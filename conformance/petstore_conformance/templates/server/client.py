@@ -17,7 +17,10 @@ CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)
 KeyValue = tuple[str, bytes]
 """A key and its value."""
 
-NOTHING: Final[Mapping[str, bytes | None]] = {}
+Values = Mapping[str, bytes | None]
+"""The values of some keys; None is that of a key that is absent, and removes one if written."""
+
+NOTHING: Final[Values] = {}
 
 
 class KeyRange(Struct, frozen=True):
@@ -58,15 +61,9 @@ class StandInClient:
         )
 
     async def request(
-        self,
-        keys: KeyRange | None,
-        conditions: Mapping[str, bytes | None] = NOTHING,
-        writes: Mapping[str, bytes | None] = NOTHING,
+        self, keys: KeyRange | None, conditions: Values = NOTHING, writes: Values = NOTHING
     ) -> ServerReply:
-        """Read a range, then write if each key of the conditions has the value there: in one step.
-
-        None is the value of a key that is absent, and removes one that is written.
-        """
+        """Read a range; in the same step write, if each key of the conditions has its value."""
         await asyncio.sleep(0)  # the request
         with self._server:
             self._server.execute("BEGIN IMMEDIATE")

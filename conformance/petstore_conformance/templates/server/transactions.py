@@ -4,7 +4,7 @@ Every request has one more condition: that the store is still the one that was o
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from random import uniform
 from typing import Final, TypeVar
@@ -17,6 +17,7 @@ from petstore_conformance.templates.server.client import (
     KeyValue,
     ServerReply,
     StandInClient,
+    Values,
     only,
 )
 
@@ -110,10 +111,7 @@ class GuardedStore:
                 await asyncio.sleep(uniform(0, _PAUSE_SECONDS))  # noqa: S311 - no secret
 
     async def request(
-        self,
-        keys: KeyRange | None,
-        read: Mapping[str, bytes | None] = NOTHING,
-        writes: Mapping[str, bytes | None] = NOTHING,
+        self, keys: KeyRange | None, read: Values = NOTHING, writes: Values = NOTHING
     ) -> ServerReply:
         """Send a request to the store that was opened. Raises `WrongStoreError` if it is another.
 
