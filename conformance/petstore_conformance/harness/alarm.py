@@ -69,12 +69,11 @@ async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
 def alarm(seconds: float, what: str = "the test") -> Iterator[None]:
     """Interrupt the block and cancel its tasks after a time, and again until it ends.
 
-    Raises an `OverdueError` then that says `what` it was. It does nothing outside the main thread,
-    and where the operating system has no interval timers: only `asyncio.timeout` ends a test there.
+    Raises an `OverdueError` then that says `what` it was. It does nothing outside the main thread:
+    only `asyncio.timeout` ends a test there.
     """
     __tracebackhide__ = True
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or not hasattr(signal, "setitimer"):
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     rung: list[AlarmError] = []
