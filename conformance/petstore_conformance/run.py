@@ -121,7 +121,6 @@ def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
     results = [reporter.results.get(name, ClauseResult(name, "not run")) for name in sentences()]
     return {
         "backend": subject.name,
-        # Of the distribution that provides the backend.
         "distribution": subject.distribution,
         "version": subject.version,
         "promises": [n for n in ("shared", "durable", "snapshots") if getattr(subject.backend, n)],
@@ -132,12 +131,9 @@ def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "date": datetime.now(UTC).replace(microsecond=0),
-        # How long all tests took together.
         "seconds": round(sum(result.seconds or 0 for result in results), 3),
         "seed": seed,
-        # The smallest share of its values that any clause has tried, from 0 to 1.
         "share": reporter.share()[0],
-        # The clause that names most narrowly what is wrong, if one failed.
         "begin_with": next(iter(reporter.broken()), None),
         "verdict": verdict,
         "clauses": results,

@@ -12,10 +12,7 @@ TEMPLATES: Final = ("file", "server")
 
 
 def write(name: str, template: str, folder: Path) -> None:
-    """Write the project of a backend into a new folder.
-
-    name -- of the backend
-    template -- one of `TEMPLATES`
+    """Write the project of a backend with this name, from one of `TEMPLATES`, into a new folder.
 
     Raises `SettingsError` if the folder exists.
     """
