@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
@@ -39,9 +39,8 @@ _FAULT_OPTIONS: Final = set(FaultOptions.__struct_fields__) - {"seed", "report"}
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
     options = _parser().parse_args(arguments)
-    command: Callable[[Namespace], int] = options.command
     try:
-        status = command(options)
+        status: int = options.command(options)
     except KeyboardInterrupt:
         status = exit_status.INTERRUPTED
     except (ConfigurationError, SettingsError) as error:
@@ -66,9 +65,8 @@ def _warn(warnings: Sequence[str]) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="petstore-conformance", description="For authors of backends.")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    test = commands.add_parser(
-        "test", help="test a backend, clause by clause or by faults", epilog=_STATUSES
-    )
+    text = "test a backend, clause by clause or by faults"
+    test = commands.add_parser("test", help=text, epilog=_STATUSES)
     _add_test_options(test)
     test.set_defaults(command=_test)
     new = commands.add_parser("new", help="write the project of a new backend")

@@ -110,9 +110,8 @@ class Reporter:
         clause = self._clauses[test]
         skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         skip = skip.removeprefix("Skipped: ")
-        outcome: str = report.outcome
-        if slow := skip.startswith(INCONCLUSIVE_REASON):
-            outcome = "inconclusive"
+        slow = skip.startswith(INCONCLUSIVE_REASON)
+        outcome = "inconclusive" if slow else report.outcome
         print(f"{_WORDS[outcome]:<8}{clause:<20}{sentences()[clause]}", flush=True)
         tried = effort.EFFORTS.get(clause)
         if slow:
