@@ -162,8 +162,7 @@ class CancellationClauses(Kit):
         tasks = [asyncio.create_task(attempt(call)) for call in writes]
         await yield_to_others()
         await cancel(tasks)
-        await check_no_late_effects(repository, longest_write)
-        stored = await read_all(repository)
+        stored = await check_no_late_effects(repository, longest_write)
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == CREATED_NAME} <= {PetStatus.SOLD}

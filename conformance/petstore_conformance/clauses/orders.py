@@ -32,6 +32,7 @@ from petstore.contract import (
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import (
+    AnyCall,
     check_page,
     check_pages,
     check_types,
@@ -54,10 +55,7 @@ READERS = 8
 """How many read during a change while it is made."""
 
 WATCHED_CHANGES = 20
-"""How often a change is watched.
-
-The time between two transactions is short, so once is not enough.
-"""
+"""How often a change is watched: the time between two transactions is short."""
 
 AnyResult = TypeVar("AnyResult")
 
@@ -138,9 +136,7 @@ async def check_agreement(repository: Repository) -> None:
     assert pending <= ordered, "a pet is pending, but in no order"
 
 
-async def watch(
-    change: Callable[[], Awaitable[AnyResult]], reads: Sequence[Callable[[], Awaitable[Any]]]
-) -> AnyResult:
+async def watch(change: Callable[[], Awaitable[AnyResult]], reads: Sequence[AnyCall]) -> AnyResult:
     """Make a change and return its result; meanwhile make other calls, each again and again.
 
     Each begins an iteration of the event loop later than the one before it, so that some are made
@@ -148,7 +144,7 @@ async def watch(
     """
     changing = True
 
-    async def read_again_and_again(delay: int, read: Callable[[], Awaitable[Any]]) -> None:
+    async def read_again_and_again(delay: int, read: AnyCall) -> None:
         await yield_to_others(delay)
         while changing:
             await read()
@@ -451,9 +447,7 @@ class OrderClauses(Kit):
         for position, order in enumerate(await place_orders(repository, 4)):
             cancels = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
             tokens = (None, make_token(f"together {position}", order.pet_id), None)
-            calls: list[Awaitable[Any]] = [
-                repository.place_order(order.pet_id, AT, token) for token in tokens
-            ]
+            calls: list[Any] = [repository.place_order(order.pet_id, AT, token) for token in tokens]
             calls.insert(position, cancels.pop())  # before, between or after them
             found = await asyncio.gather(*calls, *cancels, return_exceptions=True)
             kinds = Counter(kind(result) for result in found)
