@@ -27,18 +27,13 @@ from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.effort import WRITES, current
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import (
+from petstore_conformance.model.calls import AnyCall, cancel, check_no_late_effects, create, settle
+from petstore_conformance.model.reads import read_all, read_each
+from petstore_conformance.model.timing import (
     SLOW_SECONDS,
-    AnyCall,
     Length,
-    cancel,
-    check_no_late_effects,
-    create,
     measure,
-    read_all,
-    read_each,
     sample,
-    settle,
     time_limit,
     yield_to_others,
 )

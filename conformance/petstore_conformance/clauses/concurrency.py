@@ -40,22 +40,10 @@ from petstore_conformance.clauses.orders import (
 from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import (
-    AnyCall,
-    Length,
-    check_shown,
-    create,
-    each,
-    every_filter,
-    kind,
-    measure,
-    read_all,
-    read_page,
-    sample,
-    time_limit,
-    yield_to_others,
-)
+from petstore_conformance.model.calls import AnyCall, create, kind
 from petstore_conformance.model.model import AnyQuery
+from petstore_conformance.model.reads import check_shown, each, every_filter, read_all, read_page
+from petstore_conformance.model.timing import Length, measure, sample, time_limit, yield_to_others
 from petstore_conformance.model.values import AT, REX, make_token
 
 READS_AT_ONCE: Final = 800

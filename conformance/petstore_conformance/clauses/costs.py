@@ -19,7 +19,8 @@ from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_a
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import AnyCall, sample, time_limit
+from petstore_conformance.model.calls import AnyCall
+from petstore_conformance.model.timing import sample, time_limit
 from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, REX, make_token, record_of
 
 HELD_SECONDS: Final = 0.1

@@ -42,19 +42,10 @@ from petstore_conformance.harness.kit import (
     RaisedOnPurposeError,
     location_clause,
 )
-from petstore_conformance.model.calls import (
-    Length,
-    cancel,
-    check_no_late_effects,
-    check_page,
-    create,
-    measure,
-    read_all,
-    sample,
-    settle,
-    yield_to_others,
-)
+from petstore_conformance.model.calls import cancel, check_no_late_effects, create, settle
 from petstore_conformance.model.model import Payload, Stored, send
+from petstore_conformance.model.reads import check_page, read_all
+from petstore_conformance.model.timing import Length, measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,

@@ -30,8 +30,10 @@ from petstore_conformance.harness.kit import (
     RaisedOnPurposeError,
     location_clause,
 )
-from petstore_conformance.model.calls import cancel, measure, read_all, sample, yield_to_others
+from petstore_conformance.model.calls import cancel
 from petstore_conformance.model.model import Stored
+from petstore_conformance.model.reads import read_all
+from petstore_conformance.model.timing import measure, sample, yield_to_others
 from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 SECONDS_FOR_LOCATIONS = 4

@@ -31,22 +31,18 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import (
-    AnyCall,
+from petstore_conformance.model.calls import AnyCall, kind, one_effect
+from petstore_conformance.model.model import matching
+from petstore_conformance.model.reads import (
     check_page,
     check_pages,
     check_types,
     every_filter,
-    fill,
-    kind,
     look_up,
-    one_effect,
     read_all,
     read_page,
-    sample,
-    yield_to_others,
 )
-from petstore_conformance.model.model import matching
+from petstore_conformance.model.timing import fill, sample, yield_to_others
 from petstore_conformance.model.values import AT, MANY, TIMES, make_token
 
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)

@@ -26,19 +26,18 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet, place_at
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import (
+from petstore_conformance.model.calls import create
+from petstore_conformance.model.model import matching
+from petstore_conformance.model.reads import (
     check_page,
     check_pages,
     check_shown,
     check_types,
-    create,
     every_filter,
-    fill,
     read_each,
     read_page,
-    sample,
 )
-from petstore_conformance.model.model import matching
+from petstore_conformance.model.timing import fill, sample
 from petstore_conformance.model.values import (
     AT,
     CATEGORIES,

@@ -31,8 +31,10 @@ from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import check_shown, create, measure, read_all, time_limit
+from petstore_conformance.model.calls import create
 from petstore_conformance.model.model import created
+from petstore_conformance.model.reads import check_shown, read_all
+from petstore_conformance.model.timing import measure, time_limit
 from petstore_conformance.model.values import AT, REX
 
 KILLS: Final = 20

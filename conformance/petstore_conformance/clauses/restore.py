@@ -39,22 +39,20 @@ from petstore_conformance.clauses.orders import (
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import (
+from petstore_conformance.model.calls import create
+from petstore_conformance.model.model import AnyItem, AnyQuery, Stored, created, send
+from petstore_conformance.model.reads import (
     check_page,
     check_pages,
     check_shown,
     check_types,
-    create,
     every_filter,
     look_up,
-    measure,
     read_all,
     read_each,
     read_page,
-    sample,
-    yield_to_others,
 )
-from petstore_conformance.model.model import AnyItem, AnyQuery, Stored, created, send
+from petstore_conformance.model.timing import measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     BORDERS,

@@ -38,20 +38,10 @@ from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import (
-    Length,
-    check_shown,
-    create,
-    every_filter,
-    fill,
-    measure,
-    one_effect,
-    read_all,
-    read_page,
-    sample,
-    time_limit,
-)
+from petstore_conformance.model.calls import create, one_effect
 from petstore_conformance.model.model import Payload, send
+from petstore_conformance.model.reads import check_shown, every_filter, read_all, read_page
+from petstore_conformance.model.timing import Length, fill, measure, sample, time_limit
 from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 READING_SECONDS: Final = 8

@@ -31,7 +31,7 @@ from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import check_types, read_all
+from petstore_conformance.model.reads import check_types, read_all
 from petstore_conformance.model.values import REX, TIMES, make_token
 
 ONLY_OPEN = Expected(access=Access.WRITE)

@@ -22,18 +22,10 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement, status_of
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import (
-    cancel,
-    check_types,
-    fill,
-    kind,
-    measure,
-    one_effect,
-    read_all,
-    sample,
-    yield_to_others,
-)
+from petstore_conformance.model.calls import cancel, kind, one_effect
 from petstore_conformance.model.model import Payload, send
+from petstore_conformance.model.reads import check_types, read_all
+from petstore_conformance.model.timing import fill, measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,

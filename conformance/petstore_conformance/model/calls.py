@@ -1,40 +1,31 @@
 """Calls that overlap or are cancelled, and the search for an order that explains their results."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
-from statistics import median
-from typing import Any, Final
+from typing import Any
 
-from msgspec import Struct, UnsetType
-from msgspec.structs import astuple, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from petstore.contract import (
     ConflictError,
     IdempotencyToken,
     NewPet,
     NotFoundError,
-    Order,
-    OrderQuery,
     OrderStatus,
     Pet,
-    PetQuery,
-    PetStatus,
     Receipt,
     RefusedError,
     Repository,
-    TokenRecord,
     TokenReusedError,
     UnavailableError,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
-from petstore_conformance.harness.effort import AT_A_TIME, AnyItem, current
-from petstore_conformance.model.model import AnyQuery, Model, Stored, Write, created, matching
-from petstore_conformance.model.values import BORDERS, MANY_SECONDS, REX
-
-COUNTED_ITERATIONS = 200
-"""For so many iterations of the event loop `measure` checks in each if the call has ended."""
+from petstore_conformance.model.model import Model, Stored, Write, created
+from petstore_conformance.model.reads import read_all
+from petstore_conformance.model.timing import Length
+from petstore_conformance.model.values import REX
 
 WAITING_SECONDS = 0.0001
 """A call that takes longer waits for a thread or a server."""
@@ -42,35 +33,10 @@ WAITING_SECONDS = 0.0001
 BUSY_SECONDS = 0.1
 """How much longer a busy server may take for a call whose caller was cancelled."""
 
-SLOW_SECONDS = 0.02
-"""A repository is slow if a call takes longer than this, or prolongs others by more."""
-
 LATER_SECONDS = 0.3
 """For how long late effects of cancelled calls are looked for."""
 
-EXACT_TYPES: Final[dict[type, Sequence[tuple[type, ...]]]] = {
-    Pet: [(int, str, int, PetStatus), (int, str, int, UnsetType)],
-    Order: [(int, int, OrderStatus, datetime)],
-    Receipt: [(int, bool)],
-    TokenRecord: [(bytes, bytes, int, int)],
-}
-"""The types of the values in each struct."""
-
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
-
-
-class Length(Struct, frozen=True):
-    """The length of a call: in iterations of the event loop, and in seconds."""
-
-    iterations: int = 0
-    seconds: float = 0.0
-
-    async def wait(self, tenths: float) -> None:
-        """Wait for some tenths of it: in iterations if counted, because no timer is that short."""
-        if self.iterations > COUNTED_ITERATIONS:
-            await asyncio.sleep(self.seconds * tenths / 10)
-        else:
-            await yield_to_others(round(self.iterations * tenths / 10))
 
 
 async def create(repository: Repository, new: NewPet, token: IdempotencyToken | None = None) -> Pet:
@@ -97,85 +63,6 @@ def kind(result: object) -> type:
     return next((refusal for refusal in refusals if isinstance(result, refusal)), type(result))
 
 
-async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
-    """Make a call; return how long it takes, and its result, or None if it was refused."""
-    time = asyncio.get_running_loop().time
-    begin, iterations = time(), 0
-    task = asyncio.ensure_future(call)
-    while not task.done():
-        iterations += 1
-        await asyncio.sleep(0 if iterations <= COUNTED_ITERATIONS else 0.001)
-    length = Length(iterations, time() - begin)
-    with suppress(RefusedError):
-        return length, await task
-    return length, None
-
-
-async def sample(
-    repository: Repository, items: Sequence[AnyItem], *, together: bool = False, reads: bool = False
-) -> Sequence[AnyItem]:
-    """Return the items that there is time for: all of them, unless the repository is slow.
-
-    together -- whether the calls for several items overlap, so that only the time counts by which
-        each prolongs the others
-    reads -- whether the calls only read, so that slow writes do not matter
-    """
-    seconds = await _read_seconds(repository)
-    if seconds > SLOW_SECONDS:  # something else may have held it up
-        seconds = await _read_seconds(repository, AT_A_TIME if together else 1)
-    if not reads:
-        seconds = max(seconds, median(current().write_seconds[together][-100:] or [0]))
-    return current().choose(items, min(1, SLOW_SECONDS / seconds))
-
-
-async def _read_seconds(repository: Repository, count: int = 1) -> float:
-    """Read a pet so many times at once; return how long it takes for each."""
-    time = asyncio.get_running_loop().time
-    begin = time()
-    await asyncio.gather(*(repository.get_pet(1) for _ in range(count)))
-    return max(time() - begin, 1e-9) / count
-
-
-async def yield_to_others(times: int = 1) -> None:
-    """Let other tasks run, for so many iterations of the event loop."""
-    for _ in range(times):
-        await asyncio.sleep(0)
-
-
-def time_limit(seconds: float) -> Callable[[], bool]:
-    """Return a function that returns whether so many seconds are not over yet."""
-    time = asyncio.get_running_loop().time
-    end = time() + seconds
-    return lambda: time() < end
-
-
-async def fill(count: int, make: Callable[[int], Awaitable[AnyItem]]) -> list[AnyItem]:
-    """Make items of the first numbers, a hundred at once, for at most `MANY_SECONDS`."""
-    made, in_time = list[AnyItem](), time_limit(MANY_SECONDS)
-    while len(made) < count and in_time():
-        made += await asyncio.gather(*map(make, range(count)[len(made) :][:100]))
-    current().note(len(made), count)
-    return made
-
-
-async def each(items: Iterable[AnyItem], try_: Callable[[AnyItem], Awaitable[None]]) -> None:
-    """Try each item; several at a time, so that a repository far away takes no longer."""
-    left = iter(items)
-
-    async def try_some() -> None:
-        for item in left:
-            await try_(item)
-
-    await asyncio.gather(*(try_some() for _ in range(AT_A_TIME)))
-
-
-async def read_each(
-    repository: Repository, items: Sequence[AnyItem], read: Callable[[AnyItem], Awaitable[None]]
-) -> None:
-    """Read what belongs to each item that there is time for, several at a time."""
-    await each(await sample(repository, items, together=True, reads=True), read)
-
-
 async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -> list[bool]:
     """Cancel calls, and wait for their end; return for each whether it had ended before."""
     done = [call.done() for call in calls]
@@ -190,72 +77,6 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
         text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
         raise OverdueError(f"{text}\n{stack(call)}")
     return done
-
-
-async def read_page(repository: Repository, query: AnyQuery) -> list[Any]:
-    """Return the page of pets or orders that a query asks for."""
-    if isinstance(query, PetQuery):
-        return await repository.list_pets(query)
-    return await repository.list_orders(query)
-
-
-def every_filter(after: int, count: int) -> list[AnyQuery]:
-    """Return queries of pets and of orders, for each status and for all."""
-    pets = [PetQuery(after, count, status) for status in (None, *PetStatus)]
-    return [*pets, *(OrderQuery(after, count, status) for status in (None, *OrderStatus))]
-
-
-async def look_up(repository: Repository, item: Pet | Order) -> tuple[Any, list[Any]]:
-    """Return what is found by the id of an item, and on a page of its status that begins there."""
-    if isinstance(item, Pet):
-        query = PetQuery(item.id - 1, 1, item.status or None)
-        return await repository.get_pet(item.id), await repository.list_pets(query)
-    orders = OrderQuery(item.id - 1, 1, item.status)
-    return await repository.get_order(item.id), await repository.list_orders(orders)
-
-
-async def check_shown(repository: Repository, item: Pet | Order) -> None:
-    """Check that an item is returned by its id, and by a page of its status that begins there."""
-    found, listed = await look_up(repository, item)
-    assert found == item
-    assert listed == [item]
-
-
-async def check_page(repository: Repository, query: AnyQuery, items: Sequence[Any]) -> None:
-    """Check that a page has those of all pets, or of all orders, that the query asks for."""
-    assert await read_page(repository, query) == matching(items, query)[: query.count]
-
-
-async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
-    """Check pages of many sizes, given all pets, or all orders, in ascending id."""
-    query_type = PetQuery if isinstance(items[0], Pet) else OrderQuery
-    all_, *filtered = [one for one in every_filter(0, 1) if isinstance(one, query_type)]
-
-    async def read(numbered: tuple[int, int]) -> None:
-        number, count = numbered
-        for query in (all_, filtered[number % 3]):
-            ids = [0, *(item.id for item in matching(items, query))]
-            any_id = items[number % len(items)].id if number % 3 else 0
-            # The last two pages end with the last item, and one of them is full. An index may have
-            # items of another status behind it.
-            for after in (any_id, *ids[-count - 1 :][:2]):
-                await check_page(repository, replace(query, after=after, count=count), items)
-
-    await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)
-
-
-async def read_all(repository: Repository) -> Stored:
-    """Return all pets and orders, as two lists show them."""
-    pets = await repository.list_pets(PetQuery(0, 9999))
-    return Stored(pets, await repository.list_orders(OrderQuery(0, 9999)))
-
-
-def check_types(items: Iterable[Pet | Order | Receipt | TokenRecord]) -> None:
-    """Check that all values have exactly the contract's types, which == does not: 1 == 1.0."""
-    for item in items:
-        types = tuple(type(value) for value in astuple(item))
-        assert types in EXACT_TYPES.get(type(item), ()), item
-        assert not isinstance(item, Order) or item.placed_at.utcoffset() == timedelta(0)
 
 
 async def settle(repository: Repository, length: Length) -> Stored:
