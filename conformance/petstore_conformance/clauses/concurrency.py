@@ -29,22 +29,20 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import (
     FINAL_STATUSES,
-    absent_ids,
     add_pet,
     check_agreement,
     place_at,
     place_orders,
     status_of,
-    watch,
 )
 from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import AnyCall, create, kind
+from petstore_conformance.model.calls import AnyCall, create, kind, watch
 from petstore_conformance.model.model import AnyQuery
 from petstore_conformance.model.reads import check_shown, each, every_filter, read_all, read_page
 from petstore_conformance.model.timing import Length, measure, sample, time_limit, yield_to_others
-from petstore_conformance.model.values import AT, REX, make_token
+from petstore_conformance.model.values import AT, REX, absent_ids, make_token
 
 READS_AT_ONCE: Final = 800
 """Nearly as many as a service lets one client have in flight: 888 unless it is set otherwise."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, cycle, repeat
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import AnyCall, kind, one_effect
+from petstore_conformance.model.calls import READERS, kind, one_effect, watch
 from petstore_conformance.model.model import matching
 from petstore_conformance.model.reads import (
     check_page,
@@ -42,18 +42,13 @@ from petstore_conformance.model.reads import (
     read_all,
     read_page,
 )
-from petstore_conformance.model.timing import fill, sample, yield_to_others
-from petstore_conformance.model.values import AT, MANY, TIMES, make_token
+from petstore_conformance.model.timing import fill, sample
+from petstore_conformance.model.values import AT, MANY, TIMES, absent_ids, make_token
 
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
 
-READERS = 8
-"""How many read during a change while it is made."""
-
 WATCHED_CHANGES = 20
 """How often a change is watched: the time between two transactions is short."""
-
-AnyResult = TypeVar("AnyResult")
 
 
 async def add_pet(repository: Repository) -> int:
@@ -98,13 +93,6 @@ async def status_of(repository: Repository, pet_id: int) -> object:
     return pet.status
 
 
-def absent_ids(*stored: int) -> list[int]:
-    """Return ids that are not stored: low ones, high ones, and neighbors of the stored ones."""
-    near = {id_ + distance for id_ in stored for distance in (-1, 1, 1000, 2**31, 2**32)}
-    found = {1, 2, 5, 2**31, MAX_ID - 1, MAX_ID, *near} - {*stored}
-    return sorted(id_ for id_ in found if 1 <= id_ <= MAX_ID)
-
-
 async def check_agreement(repository: Repository) -> None:
     """Check that no pet is in two placed or completed orders, and that its status matches.
 
@@ -130,33 +118,6 @@ async def check_agreement(repository: Repository) -> None:
         assert statuses == expected
     pending = {pet.id for pet in stored.pets if pet.status is PetStatus.PENDING}
     assert pending <= ordered, "a pet is pending, but in no order"
-
-
-async def watch(change: Callable[[], Awaitable[AnyResult]], reads: Sequence[AnyCall]) -> AnyResult:
-    """Make a change and return its result; meanwhile make other calls, each again and again.
-
-    Each begins an iteration of the event loop later than the one before it, so that some are made
-    between any two steps.
-    """
-    changing = True
-
-    async def read_again_and_again(delay: int, read: AnyCall) -> None:
-        await yield_to_others(delay)
-        while changing:
-            await read()
-            await yield_to_others()  # the reads may never do so
-
-    reading = [asyncio.create_task(read_again_and_again(*read)) for read in enumerate(reads)]
-    try:
-        await yield_to_others(len(reads))
-        result = await change()
-    finally:
-        changing = False
-        failures = await asyncio.gather(*reading, return_exceptions=True)
-    for failure in failures:
-        if failure is not None:
-            raise failure
-    return result
 
 
 async def check_one_step(repository: Repository, pet_id: int, status: OrderStatus) -> None:

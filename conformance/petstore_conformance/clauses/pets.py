@@ -24,7 +24,7 @@ from petstore.contract import (
     RefusedError,
     Repository,
 )
-from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet, place_at
+from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import create
 from petstore_conformance.model.model import matching
@@ -47,6 +47,7 @@ from petstore_conformance.model.values import (
     NOW,
     PET_STATUSES,
     REX,
+    absent_ids,
     make_token,
 )
 

@@ -19,19 +19,14 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
-from petstore_conformance.clauses.orders import add_pet, check_agreement, sell_once, watch
+from petstore_conformance.clauses.orders import add_pet, check_agreement, sell_once
 from petstore_conformance.clauses.restore import HIGHEST
-from petstore_conformance.clauses.sharing import (
-    create_at_once,
-    only_read,
-    write_each_kind,
-    write_once,
-)
+from petstore_conformance.clauses.sharing import create_at_once, only_read, write_each_kind
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import create
+from petstore_conformance.model.calls import create, watch, write_once
 from petstore_conformance.model.model import created
 from petstore_conformance.model.reads import check_shown, read_all
 from petstore_conformance.model.timing import measure, time_limit

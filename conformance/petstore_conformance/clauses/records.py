@@ -22,9 +22,10 @@ from petstore.contract import (
     TokenRecord,
     TokenReusedError,
 )
-from petstore_conformance.clauses.orders import add_pet, watch
+from petstore_conformance.clauses.orders import add_pet
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
+from petstore_conformance.model.calls import watch
 from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.reads import check_types, each, read_all, read_each
 from petstore_conformance.model.timing import sample

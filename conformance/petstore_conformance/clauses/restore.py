@@ -27,19 +27,11 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import (
-    READERS,
-    absent_ids,
-    add_pet,
-    place_at,
-    place_orders,
-    status_of,
-    watch,
-)
+from petstore_conformance.clauses.orders import add_pet, place_at, place_orders, status_of
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import create
+from petstore_conformance.model.calls import READERS, create, watch
 from petstore_conformance.model.model import AnyItem, AnyQuery, Stored, created, send
 from petstore_conformance.model.reads import (
     check_page,
@@ -61,6 +53,7 @@ from petstore_conformance.model.values import (
     PET_STATUSES,
     REX,
     TIMES,
+    absent_ids,
     make_token,
 )
 

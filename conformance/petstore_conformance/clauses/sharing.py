@@ -32,16 +32,15 @@ from petstore_conformance.clauses.orders import (
     place_orders,
     sell_once,
     status_of,
-    watch,
 )
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import create, one_effect
-from petstore_conformance.model.model import Payload, send
+from petstore_conformance.model.calls import create, watch, write_once
+from petstore_conformance.model.model import send
 from petstore_conformance.model.reads import check_shown, every_filter, read_all, read_page
-from petstore_conformance.model.timing import Length, fill, measure, sample, time_limit
+from petstore_conformance.model.timing import fill, measure, sample, time_limit
 from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 READING_SECONDS: Final = 8
@@ -52,20 +51,6 @@ MANY_PETS: Final = 700
 
 MANY_IDS: Final = 1009
 """More than a repository reserves in a block."""
-
-
-async def write_once(
-    handles: Sequence[Repository], payload: Payload, name: str, length: Length, tenths: float
-) -> int:
-    """Make one write with one token through every handle, twice each; return its id.
-
-    length -- that of a write; the calls of the next handle begin some tenths of it later
-    """
-    token, writes = make_token(name, payload), list[asyncio.Task[Receipt]]()
-    for handle in handles:
-        writes += [asyncio.create_task(send(handle, payload, token)) for _ in range(2)]
-        await length.wait(tenths)
-    return one_effect(await asyncio.gather(*writes))
 
 
 async def create_at_once(handles: Sequence[Repository], count: int) -> None:

@@ -20,7 +20,7 @@ from petstore.contract import (
     Repository,
     TokenReusedError,
 )
-from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement, status_of
+from petstore_conformance.clauses.orders import add_pet, check_agreement, status_of
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import cancel, kind, one_effect
 from petstore_conformance.model.model import Payload, send
@@ -35,6 +35,7 @@ from petstore_conformance.model.values import (
     PAST,
     REX,
     SPANS,
+    absent_ids,
     make_token,
     record_of,
 )

@@ -1,9 +1,9 @@
 """Calls that overlap or are cancelled, and the search for an order that explains their results."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,10 +22,10 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
-from petstore_conformance.model.model import Model, Stored, Write, created
+from petstore_conformance.model.model import Model, Payload, Stored, Write, created, send
 from petstore_conformance.model.reads import read_all
-from petstore_conformance.model.timing import Length
-from petstore_conformance.model.values import REX
+from petstore_conformance.model.timing import Length, yield_to_others
+from petstore_conformance.model.values import REX, make_token
 
 WAITING_SECONDS = 0.0001
 """A call that takes longer waits for a thread or a server."""
@@ -36,7 +36,12 @@ BUSY_SECONDS = 0.1
 LATER_SECONDS = 0.3
 """For how long late effects of cancelled calls are looked for."""
 
+READERS = 8
+"""How many read during a change while it is made."""
+
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
+
+AnyResult = TypeVar("AnyResult")
 
 
 async def create(repository: Repository, new: NewPet, token: IdempotencyToken | None = None) -> Pet:
@@ -50,6 +55,20 @@ def one_effect(results: Sequence[object]) -> int:
     assert [receipt.replayed for receipt in receipts].count(False) == 1, results
     assert len({receipt.id for receipt in receipts}) == 1, results
     return receipts[0].id
+
+
+async def write_once(
+    handles: Sequence[Repository], payload: Payload, name: str, length: Length, tenths: float
+) -> int:
+    """Make one write with one token through every handle, twice each; return its id.
+
+    length -- that of a write; the calls of the next handle begin some tenths of it later
+    """
+    token, writes = make_token(name, payload), list[asyncio.Task[Receipt]]()
+    for handle in handles:
+        writes += [asyncio.create_task(send(handle, payload, token)) for _ in range(2)]
+        await length.wait(tenths)
+    return one_effect(await asyncio.gather(*writes))
 
 
 def kind(result: object) -> type:
@@ -77,6 +96,33 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
         text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
         raise OverdueError(f"{text}\n{stack(call)}")
     return done
+
+
+async def watch(change: Callable[[], Awaitable[AnyResult]], reads: Sequence[AnyCall]) -> AnyResult:
+    """Make a change and return its result; meanwhile make other calls, each again and again.
+
+    Each begins an iteration of the event loop later than the one before it, so that some are made
+    between any two steps.
+    """
+    changing = True
+
+    async def read_again_and_again(delay: int, read: AnyCall) -> None:
+        await yield_to_others(delay)
+        while changing:
+            await read()
+            await yield_to_others()  # the reads may never do so
+
+    reading = [asyncio.create_task(read_again_and_again(*read)) for read in enumerate(reads)]
+    try:
+        await yield_to_others(len(reads))
+        result = await change()
+    finally:
+        changing = False
+        failures = await asyncio.gather(*reading, return_exceptions=True)
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return result
 
 
 async def settle(repository: Repository, length: Length) -> Stored:

@@ -153,6 +153,13 @@ DAY_SECONDS: Final = 24 * 60 * 60
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
 
 
+def absent_ids(*stored: int) -> list[int]:
+    """Return ids that are not stored: low ones, high ones, and neighbors of the stored ones."""
+    near = {id_ + distance for id_ in stored for distance in (-1, 1, 1000, 2**31, 2**32)}
+    found = {1, 2, 5, 2**31, MAX_ID - 1, MAX_ID, *near} - {*stored}
+    return sorted(id_ for id_ in found if 1 <= id_ <= MAX_ID)
+
+
 def record_of(token: IdempotencyToken, id_: int) -> TokenRecord:
     """Return what a store must remember of a write that was assigned this id."""
     return TokenRecord(token.value, token.fingerprint, token.until, id_)
