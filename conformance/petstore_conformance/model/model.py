@@ -1,12 +1,13 @@
 """The model: a store of plain lists, with which the machine compares a repository."""
 
+import copy
 from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from petstore.contract import (
     MAX_ID,
@@ -113,13 +114,7 @@ class Model(Stored):
 
     def copy(self) -> "Model":
         """Return another model of the same state."""
-        return replace(
-            self,
-            pets=[*self.pets],
-            orders=[*self.orders],
-            records={**self.records},
-            reserved=[*self.reserved],
-        )
+        return Model(*map(copy.copy, astuple(self)))
 
     def clock(self, write: Write) -> int:
         """Return the clock of the caller of a write, which may be slow.
