@@ -34,6 +34,9 @@ Step = Callable[[State], State | None]
 """Returns the state after a request: the same object if nothing changed, or None if the request
 cannot have got its response in this state."""
 
+Ids = dict[tuple[str, str], int]
+"""An action and a key -> the id of the pet or the order that they made."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
@@ -74,9 +77,7 @@ def operations_of(history: list[Attempt]) -> dict[int, list[RecordedCall]]:
     return operations
 
 
-def _write(
-    attempt: Attempt, ids: dict[tuple[str, str], int], pet_of: dict[int, int]
-) -> Iterator[tuple[int, Step]]:
+def _write(attempt: Attempt, ids: Ids, pet_of: dict[int, int]) -> Iterator[tuple[int, Step]]:
     """Yield what a write did to its pet; without an id and a response it did nothing."""
     id_ = ids.get((attempt.action, attempt.key), 0)
     match attempt.action:
@@ -104,9 +105,7 @@ def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[
             yield pet, partial(_show, id_ if of_orders else 0, status, attempt.value)
 
 
-def _ids(
-    history: list[Attempt], pets: dict[str, int], orders: dict[int, int]
-) -> dict[tuple[str, str], int]:
+def _ids(history: list[Attempt], pets: dict[str, int], orders: dict[int, int]) -> Ids:
     """Return the id that each key had as its effect.
 
     An item whose response was lost is found in a page: a pet by its name; an order is given to the
