@@ -79,10 +79,7 @@ class FileTemplateRepository(Repository):
         if token and (receipt := self._find_token(token)):
             return receipt
         statement = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
-        id_ = self._insert(statement, new.name, new.category_id, _to_text(new.status))
-        if token:
-            self._add_token(token, id_)
-        return Receipt(id_)
+        return self._insert(token, statement, new.name, new.category_id, _to_text(new.status))
 
     @_transaction
     def get_pet(self, pet_id: int) -> Pet | None:
@@ -107,10 +104,7 @@ class FileTemplateRepository(Repository):
                 raise NotFoundError(f"there is no pet {pet_id}")
             raise ConflictError(f"pet {pet_id} is not available")
         statement = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
-        id_ = self._insert(statement, pet_id, (at - _EPOCH) // _MICROSECOND)
-        if token:
-            self._add_token(token, id_)
-        return Receipt(id_)
+        return self._insert(token, statement, pet_id, (at - _EPOCH) // _MICROSECOND)
 
     @_transaction
     def get_order(self, order_id: int) -> Order | None:
@@ -212,12 +206,15 @@ class FileTemplateRepository(Repository):
         values = (query.status.value, query.after, query.count)
         return self._execute(f"{select} WHERE status = ? AND {page}", values)
 
-    def _insert(self, statement: str, *values: object) -> int:
-        """Insert a row and return its id. Raises `StorageError` if no id is left."""
+    def _insert(self, token: IdempotencyToken | None, statement: str, *values: object) -> Receipt:
+        """Insert a row, and its id under the token. Raises `StorageError` if no id is left."""
         try:
-            return int(self._execute(statement, values).lastrowid or 0)
+            id_ = int(self._execute(statement, values).lastrowid or 0)
         except sqlite3.IntegrityError as error:  # the check that an id is not above `MAX_ID`
             raise StorageError(f"all ids have been assigned: {error}") from error
+        if token:
+            self._add_token(token, id_)
+        return Receipt(id_)
 
     def _find_token(self, token: IdempotencyToken) -> Receipt | None:
         statement = "SELECT fingerprint, id FROM tokens WHERE token = ? AND until > ?"
