@@ -185,9 +185,7 @@ class ConcurrencyClauses(Kit):
         updates = (repository.update_order(order.id, FINAL_STATUSES[n % 2]) for n in equal)
         await asyncio.gather(*(change(call, PetStatus.PENDING) for call in updates))
 
-    async def _read_beside_equal_reads(
-        self, repository: Repository, given: Sequence[Order]
-    ) -> None:
+    async def _read_beside_equal_reads(self, repository: Repository, given: list[Order]) -> None:
         """Read while equal reads are in flight that began before the write; nothing vanishes.
 
         A read that is still in flight, because a network held it up, may get the old state: some

@@ -122,9 +122,7 @@ def pet_and_order(id_: int, status: PetStatus = PetStatus.AVAILABLE) -> tuple[Pe
     return pet, order_of(pet)
 
 
-async def check_stored(
-    repository: Repository, pets: Sequence[Pet], orders: Sequence[Order]
-) -> None:
+async def check_stored(repository: Repository, pets: list[Pet], orders: list[Order]) -> None:
     """Check that exactly these are stored, in every list where they belong."""
     stored = Stored(sort_by_id(pets), sort_by_id(orders))
     for query in every_filter(0, 999):
