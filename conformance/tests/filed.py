@@ -148,6 +148,16 @@ class Slow(Filed):
         return result
 
 
+class WaitsOnTheLoop(Filed):
+    """Waits on the event loop until another process releases its lock."""
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        with Path(f"{self.path}.lock").open("a") as file:  # noqa: ASYNC230 - its mistake
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
 class ServesAnOlderCopy(Filed):
     """Knows the store by its identity only."""
 

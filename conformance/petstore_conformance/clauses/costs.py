@@ -62,19 +62,19 @@ class CostClauses(Kit):
             repository, *others = opened
             held_once = {"a restore": await _fill(repository, FEWER_ITEMS, ITEMS // 3)}
             reads = (partial(other.get_pet, 1) for other in others)  # they are behind by all of it
-            held_once["a read"] = min([await _longest_hold(read) for read in reads], default=0)
+            held_once["a read"] = min([await longest_hold(read) for read in reads], default=0)
             late = make_token("late", REX, NOW + 2 * DAY_SECONDS)  # all records have expired then
             create = partial(repository.create_pet, REX, late)
-            held_once["a late create"] = await _longest_hold(create, thread_time)
+            held_once["a late create"] = await longest_hold(create, thread_time)
             if max(held_once.values()) >= HELD_SECONDS:  # a reorganization may come now and then
                 raise OverdueError(f"a large store holds the event loop, in seconds: {held_once}")
             held: dict[str, float] = {}
             for number in range(10):  # a machine that is busy may hold it, too, but not each time
-                items = await _items(repository, ITEMS // 2)
+                items = await free_items(repository, ITEMS // 2)
                 given = replace(await give(repository, number), items=items, count=ITEMS)
                 calls = all_calls_of(repository, given) | self._long_calls(given, opened)
                 for name, call in calls.items():
-                    held[name] = min(await _longest_hold(call), held.get(name, 60))
+                    held[name] = min(await longest_hold(call), held.get(name, 60))
                 if max(held.values()) < HELD_SECONDS:
                     return
         too_long = {name: seconds for name, seconds in held.items() if seconds >= HELD_SECONDS}
@@ -119,7 +119,7 @@ class CostClauses(Kit):
             filled.open() as large,
         ):  # it is filled first, so that what the calls look for comes after that
             for repository in (small, large):  # the pages of both are full
-                await repository.restore(await _items(repository, 30))
+                await repository.restore(await free_items(repository, 30))
             await _fill(large, MANY_ITEMS, ITEMS)
             await self._compare(small, large)
 
@@ -200,7 +200,7 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
             )
             records = list(map(record_of, tokens, ids))
             restoring = partial(repository.restore, [*_stored(ids), *records])
-            holds.append(await _longest_hold(restoring, thread_time))
+            holds.append(await longest_hold(restoring, thread_time))
             stored += size
     finally:
         gc.enable()
@@ -213,8 +213,8 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     return sorted(holds)[-2]
 
 
-async def _items(repository: Repository, number: int) -> list[Pet | Order]:
-    """Return pets and their orders for `restore`, under ids that are free."""
+async def free_items(repository: Repository, number: int) -> list[Pet | Order]:
+    """Return so many pets and their orders for `restore`, under ids that are free."""
     first = (await add_pet(repository)) + MANY_ITEMS
     return _stored(range(first, first + number))
 
@@ -225,7 +225,7 @@ def _stored(ids: range) -> list[Pet | Order]:
     return [*pets, *(Order(id_, id_, FINAL_STATUSES[id_ % 2], AT) for id_ in ids)]
 
 
-async def _longest_hold(call: AnyCall, clock: Callable[[], float] = monotonic) -> float:
+async def longest_hold(call: AnyCall, clock: Callable[[], float] = monotonic) -> float:
     """Make a call; return the longest time, in seconds of a clock, without any other task."""
     longest = 0.0
 

@@ -224,13 +224,13 @@ class PageClauses(Kit):
         long = self.longest_name(80_000) // 4
         # Those of a status come in a row, so that others must be skipped; some have long names.
         names = [f"{n}" * (1 if n % 60 else long) for n in range(MANY)]
-        news = [NewPet(name, n, PET_STATUSES[n // 400 % 3]) for n, name in enumerate(names)]
+        news = [NewPet(name, n, PET_STATUSES[n // 600 % 3]) for n, name in enumerate(names)]
         pets = await add_pets(repository, 40)
         pets += await fill(MANY, lambda n: create(repository, news[n]))
         pets.sort(key=lambda pet: pet.id)
         await check_pages(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
-        many = await sample(repository, ids[:300], together=True)
+        many = await sample(repository, ids[:600], together=True)
         ordered = len(many)  # no page may stop at what has changed
         await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ids[:ordered]))
         available = await repository.list_pets(PetQuery(0, 3, PetStatus.AVAILABLE))
@@ -293,7 +293,7 @@ class PageClauses(Kit):
         reads = [partial(read_page, repository, query) for query in queries]
         for number in range(5):  # at first all pages are empty
             for read in reads:
-                for page in (await read(), await read()):
+                for page in (*await asyncio.gather(read(), read()), await read()):
                     before = [*page]
                     if isinstance(page, list):  # anything else fails another clause
                         page[:] = [] if page else stray

@@ -18,15 +18,17 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
+from petstore_conformance.clauses.costs import HELD_SECONDS, free_items, longest_hold
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.orders import add_pet, check_agreement, sell_once
 from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import create_at_once, only_read, write_each_kind
+from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import create, watch, write_once
+from petstore_conformance.model.calls import AnyCall, create, watch, write_once
 from petstore_conformance.model.model import created
 from petstore_conformance.model.reads import check_shown, read_all
 from petstore_conformance.model.timing import measure, time_limit
@@ -43,6 +45,9 @@ KILLING_SECONDS = 15
 
 MEETINGS: Final = 20
 """How often two processes write the same at once."""
+
+LOCKING_ITEMS: Final = 4000
+"""The pets of a restore, and its orders: two tenths of a second on a file."""
 
 
 class ProcessClauses(Kit):
@@ -73,6 +78,7 @@ class ProcessClauses(Kit):
             long = NewPet("n" * self.longest_name(2**20), 7)
             for _ in range(5):  # half of it may be in a file already
                 await watch(partial(create, other, long), [partial(one.get_pet, 1)])
+            await self._hold_no_event_loop(one, other)
         await self._make_new_locations(location)
         for _ in range(3):  # both are the first to open it, at once
             async with location.new() as new, AsyncExitStack() as stack:
@@ -83,6 +89,16 @@ class ProcessClauses(Kit):
                 # Calls are in flight while the other process notes more than they see.
                 checks = [one.check, other.check]
                 await watch(partial(create_at_once, (one, other), 40), checks * 8)
+
+    async def _hold_no_event_loop(self, one: Repository, other: Repository) -> None:
+        """Make calls while another process stores much in one, and may have locked the store."""
+        calls: list[AnyCall] = [partial(add_pet, one), one.check, partial(one.get_pet, 1)]
+        for _ in range(3):  # a machine that is busy may hold it, too, but not each time
+            restore = partial(other.restore, await free_items(one, LOCKING_ITEMS))
+            held = await longest_hold(partial(watch, restore, calls))
+            if held < HELD_SECONDS:
+                return
+        raise OverdueError(f"another process writes, and the event loop is held for {held:.1f} s")
 
     async def _make_new_locations(self, location: Location) -> None:
         """Let two processes make their first new location: each must have its own."""

@@ -35,6 +35,7 @@ for kind in (
 for shared in (
     *(filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime),
     filed.LooksForTokensFirst,  # no other breaks "only one of them" for creates
+    filed.WaitsOnTheLoop,  # no other holds the event loop while another process has its lock
     filed.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
 ):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
