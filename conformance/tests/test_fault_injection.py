@@ -42,6 +42,7 @@ CAUGHT = {
     ("ForgetsTokens", "kill-service"): "retried_twice",
     ("SellsTwice", "kill-worker"): "sold_twice or not_linearizable",
     ("MakesAnother", "server-empty"): "given_out_twice or emptied",
+    ("LooksForItsFile", "server-empty"): "emptied",
     ("ServesAnOlderCopy", "server-restore"): "emptied",
     ("Hangs", "stall"): "too_late",
     ("ReadsNoOrderAgain", "calls"): "not_recovered",

@@ -162,10 +162,12 @@ class Rounds:
             "worker" in name or name in stages.LAST for name in plan
         )
         async with self._location(outcome) as settings:
+            opened = partial(self.subject.backend.open, settings, Expected())
             with tempfile.TemporaryDirectory() as directory:
                 stage = self.stage(
                     subject=self.subject,
                     options=self.options,
+                    another=opened if number % 2 else None,
                     texts=self.subject.texts(settings) | {"backend": self.subject.choice},
                     directory=Path(directory),
                     random=random,

@@ -8,13 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from petstore.contract import SettingsError
+from petstore.contract import Repository, SettingsError
 from petstore_conformance.faults import copies, services
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import NO_RESPONSE, Client, Race, served
@@ -55,6 +56,7 @@ class NeverServedError(NotRecoveredError):
 class Stage:
     """A service on one location, and everything that disturbs it.
 
+    another -- opens another store in the place of one that is gone; None: nothing is put there
     texts -- the settings of the location, with the proxy in them if there is one
     directory -- an empty one, for the log and for a copy of the store
     workers -- how many serve; with 1, the process serves itself
@@ -64,6 +66,7 @@ class Stage:
 
     subject: Subject
     options: FaultOptions
+    another: Callable[[], AbstractAsyncContextManager[Repository]] | None
     texts: dict[str, str]
     directory: Path
     random: Random
@@ -240,10 +243,14 @@ class Stage:
     async def server_empty(self) -> None:
         """Empty the server as the author says; soon nothing may be served, and never again.
 
-        Nor may a worker that replaces another one make a new store.
+        Nor may a worker that replaces another one make a new store. Another store may take its
+        place before it is missed.
         """
         self.race.gone_at = time.monotonic()
         await self._command("server_empty")
+        if self.another is not None:
+            async with self.another():
+                pass
         writing = self.random.random() < 0.5  # a worker that only reads must notice, too
         await self._until_all_refuse(0, writing=writing)
 
