@@ -11,6 +11,7 @@ from datetime import datetime
 from tempfile import gettempdir
 
 from msgspec.structs import replace
+from petstore_conformance.model.values import DAY_SECONDS, NOW
 from petstore_memory import MemoryRepository
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
@@ -92,6 +93,15 @@ class HasNoIndexInItsEngine(KeepsItsRows):
         return await super().list_orders(query)
 
 
+class FetchesAllThatHasExpired(KeepsItsRows):
+    """Its server deletes two expired records, but looks at all of them."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        if token and token.now > NOW + DAY_SECONDS:
+            await asyncio.sleep(len(self.rows) / 25_000_000)
+        return await super().create_pet(new, token)
+
+
 class HasNoIndexOnItsServer(KeepsItsRows):
     """An order waits 4 ms for a server, and 2 ms more while that goes through all rows."""
 
@@ -135,9 +145,9 @@ SABOTEURS["KeepsAListOfAvailablePets"] = "cost", in_memory(KeepsAListOfAvailable
 
 
 class CompactsItsLog(KeepsItsRows):
-    """Writes its log anew whenever there are five thousand more items, in one go.
+    """Writes its log anew whenever there are five thousand more items, in a thread, in one go.
 
-    No other holds the event loop in a large store only.
+    No other holds the event loop in a large store only, nor from a thread that keeps the GIL.
     """
 
     compacted = 0
@@ -146,7 +156,7 @@ class CompactsItsLog(KeepsItsRows):
         await super().restore(items)
         if len(self.rows) >= self.compacted + 5000:
             self.compacted = len(self.rows)
-            sorted(5 * self.rows, key=repr)
+            await asyncio.to_thread(pickle.dumps, [replace(row) for row in 5 * self.rows])
 
 
 SABOTEURS["CompactsItsLog"] = "event-loop", in_memory(CompactsItsLog)
@@ -162,6 +172,7 @@ class GoesThroughAllInItsCheck(KeepsItsRows):
 
 SABOTEURS["GoesThroughAllInItsCheck"] = "cost", in_memory(GoesThroughAllInItsCheck)
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
+SABOTEURS["FetchesAllThatHasExpired"] = "cost", in_memory(FetchesAllThatHasExpired)
 SABOTEURS["HasNoIndexOnItsServer"] = "cost", in_memory(HasNoIndexOnItsServer)
 SABOTEURS["LooksAtFiveThousand"] = "cost", in_memory(LooksAtFiveThousand)
 
