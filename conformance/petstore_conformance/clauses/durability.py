@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from petstore_conformance.harness.kit import (
 from petstore_conformance.model.calls import cancel, check_no_late_effects, create, settle
 from petstore_conformance.model.model import Payload, Stored, send
 from petstore_conformance.model.reads import check_page, read_all
-from petstore_conformance.model.timing import Length, measure, sample, yield_to_others
+from petstore_conformance.model.timing import Length, fill, measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -56,6 +56,9 @@ from petstore_conformance.model.values import (
     TIMES,
     make_token,
 )
+
+CHANGES: Final = 3100
+"""After so many changes, a log has two entries for each one that it needs, and 2,000 more."""
 
 
 def check_acknowledged(items: Sequence[Pet | Order], stored: Stored) -> None:
@@ -205,22 +208,27 @@ class DurabilityClauses(Kit):
                             await repository.restore([replace(order, id=id_ + 2)])
                 assert await read_records(repository, 5000, PAST) == records
         async with location.new() as other:
-            await self._change_one_pet(other)
+            await self._change_a_few_pets(other)
             stored, ids, updated = await close_while_it_writes(other, "place")
             assert ids <= {order.id for order in stored.orders}
             assert all(order in stored.orders for order in updated)
 
-    async def _change_one_pet(self, location: Location) -> None:
-        """Make many changes of few items, which a log may leave out when it is written anew."""
+    async def _change_a_few_pets(self, location: Location) -> None:
+        """Change a few pets often: a log is written anew then, without what is no longer needed."""
         async with location.open() as repository:
-            pet_id = await add_pet(repository)
-            for _ in await sample(repository, range(30)):
-                order = await place_at(repository, AT, pet_id)
+            await create_many(repository, 5, PAST)
+            pet_ids = await fill(100, lambda _: add_pet(repository))
+
+            async def change(number: int) -> None:
+                order = await place_at(repository, AT, pet_ids[number % len(pet_ids)])
                 await repository.update_order(order.id, OrderStatus.CANCELLED)
-            changed = await read_all(repository)
+
+            await fill(CHANGES, change)
+            changed = await read_all(repository), await read_records(repository, 99, PAST)
         for _ in range(2):
             async with location.open() as repository:
-                assert await read_all(repository) == changed
+                found = await read_all(repository), await read_records(repository, 99, PAST)
+                assert found == changed
 
     @location_clause("durable-ids", needs="durable")
     async def test_no_id_is_assigned_again_after_reopening(self, location: Location) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from time import time
 from typing import Any
 
 from msgspec.structs import replace
@@ -247,17 +248,14 @@ class IndexesOnlyNewOrders(Correct):
 
 
 @breaks("durable-orders")
-class CompactsWithoutCancelledOrders(Correct):
-    """Writes its log anew once most of it is out of date, and leaves cancelled orders out."""
+class CompactsByItsOwnClock(Correct):
+    """Writes its log anew once most of it is out of date, without records that it takes for old."""
 
     def close(self) -> None:
         super().close()
-        if len(self.data.orders) > 20 + len(self.data.pets):
-            self.data.orders = {
-                id_: order
-                for id_, order in self.data.orders.items()
-                if order.status is not OrderStatus.CANCELLED
-            }
+        if len(self.data.orders) > 2000 + len(self.data.pets):
+            records = self.data.records.items()
+            self.data.records = {key: it for key, it in records if it.until > time()}
 
 
 @breaks("durable-ids")
