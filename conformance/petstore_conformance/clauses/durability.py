@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -74,15 +74,18 @@ def check_acknowledged(items: Sequence[Pet | Order], stored: Stored) -> None:
 
 
 async def read_what_is_written(
-    repository: Repository, pet_ids: Sequence[int], news: Sequence[NewPet] = ()
+    repository: Repository, payloads: Iterable[Payload], pet_id: int, *, lists: bool = True
 ) -> list[Pet | Order]:
-    """Order and create pets until reads show something of that; cancel it, return what was read."""
+    """Make writes until reads show something of them; cancel them, return what was read.
+
+    pet_id -- that of a pet that one of them changes, or will probably create
+    lists -- whether all is read, not only this pet: a list may be returned later
+    """
 
     async def read() -> list[Any]:
-        stored = await read_all(repository)
-        return [*stored.pets, *stored.orders, await repository.get_pet(pet_ids[0])]
+        stored = await read_all(repository) if lists else Stored([], [])
+        return [*stored.pets, *stored.orders, *filter(None, [await repository.get_pet(pet_id)])]
 
-    payloads: list[Payload] = [*pet_ids, *news]
     before = seen = await read()
     writes = [asyncio.create_task(send(repository, it, None)) for it in payloads]
     while seen == before and not all(write.done() for write in writes):
@@ -294,7 +297,7 @@ class DurabilityClauses(Kit):
             async with location.open() as repository:
                 pet_ids = await asyncio.gather(*(add_pet(repository) for _ in range(10)))
                 news = [NewPet("read", number) for _ in pet_ids]
-                seen = await read_what_is_written(repository, pet_ids, news)
+                seen = await read_what_is_written(repository, [*pet_ids, *news], pet_ids[0])
             async with location.open() as repository:
                 check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from petstore.contract import (
+    MAX_ID,
     NewPet,
     Order,
     OrderStatus,
@@ -125,12 +126,26 @@ class ProcessClauses(Kit):
                 current().note(number, len(chosen))
                 break
             await self._write_and_kill(location, step)
-        for _ in range(2):  # as soon as a call shows what a process is writing, it is killed
-            async with child(location) as killed:
-                seen = await read_what_is_written(killed, [await add_pet(killed)])
+        for lists in (True, True, False, False, False):
+            async with child(location) as killed:  # as soon as a call shows what it is writing
+                pet_id = await add_pet(killed)
+                seen = await self._read_what_is_written(killed, pet_id, lists=lists)
             async with location.open() as repository:
                 check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)
+
+    async def _read_what_is_written(
+        self, repository: Repository, pet_id: int, *, lists: bool
+    ) -> list[Pet | Order]:
+        """Order a pet, and read all; or create pets, and read the one that has the next id but one.
+
+        A long name is written for a while, perhaps together with what was sent before it.
+        """
+        if lists:
+            return await read_what_is_written(repository, [pet_id], pet_id)
+        long = NewPet("n" * self.longest_name(2**23), 7)
+        probable = min(pet_id + 2, MAX_ID)
+        return await read_what_is_written(repository, [long, REX, long], probable, lists=False)
 
     async def _write_and_kill(self, location: Location, step: int, *, others: int = 0) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
