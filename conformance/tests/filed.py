@@ -199,7 +199,7 @@ class ShowsWhatItSavesLater(SavesWhenClosed):
     saving = 0
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        while self.saving and method.__name__.startswith("list"):
+        while self.saving and method.__name__.startswith("list"):  # noqa: ASYNC110 - rarely
             await asyncio.sleep(0.01)
         result = await super().call(method, *arguments, **named)
         if method.__name__ == "create_pet":
