@@ -209,7 +209,7 @@ class Repository(Protocol):
       nobody had cancelled it. [cancelled-write]
     - A cancelled call raises `CancelledError` soon. [cancellation]
     - A cancelled call disturbs no other call, in flight or later. [after-cancellation]
-    - A returned list belongs to the caller: changing it does not change the store. [no-aliasing]
+    - A returned list is its caller's own: a change of it is seen nowhere else. [no-aliasing]
     - Results are structs of this module whose values have exactly the annotated types. Arguments
       may be given by name. [exact-types]
     - While the storage can be reached, no call raises `UnavailableError`: the backend repeats what
@@ -239,7 +239,7 @@ class Repository(Protocol):
     - Expired records do not pile up, even if writes come in bursts, the store is reopened often, or
       other clocks were wrong: a write that adds a record deletes two that have expired by its
       `now`, or the engine deletes all. A backend may keep them until they have also expired by its
-      own clock, which must go on while nothing is written. [token-deleted]
+      own clock; that must go on while nothing is written, and alone deletes none. [token-deleted]
 
     A store has an identity: random text that is made and kept with it. A process that opens
     the store again sees that it is the same one and not an empty one that has taken its place.
@@ -406,7 +406,7 @@ class Notes(Protocol):
 class Access(StrEnum):
     """What `Backend.open` may do to a store, and calls after it.
 
-    READ -- only read
+    READ -- only read: the service makes no write then
     WRITE -- calls write, but no store is created or upgraded
     CREATE -- `open` creates the store if there is none, and upgrades one of an older schema
     """

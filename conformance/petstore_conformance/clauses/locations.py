@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -88,6 +89,10 @@ class LocationClauses(Kit):
                     opened.set_result(repository)
 
             leaving = asyncio.create_task(leave())
+            ends: list[asyncio.Future[Any]] = [leaving, opened]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                leaving.result()  # raises what opening has raised
             repository = await opened
             await yield_to_others(iterations)
             await cancel([leaving])
