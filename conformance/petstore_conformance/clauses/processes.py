@@ -134,7 +134,7 @@ class ProcessClauses(Kit):
                 current().note(number, len(chosen))
                 break
             await self._write_and_kill(location, step)
-        for lists in (True, True, False, False, False):
+        for lists in (True, False, False, False):
             async with child(location) as killed:  # as soon as a call shows what it is writing
                 pet_id = await add_pet(killed)
                 seen = await self._read_what_is_written(killed, pet_id, lists=lists)
@@ -145,15 +145,15 @@ class ProcessClauses(Kit):
     async def _read_what_is_written(
         self, repository: Repository, pet_id: int, *, lists: bool
     ) -> list[Pet | Order]:
-        """Order a pet, and read all; or create pets, and read the one that has the next id but one.
+        """Order a pet, and read all; or create pets, and read what is probably the last of them.
 
-        A long name is written for a while, perhaps together with what was sent before it.
+        Long names are written for a while, perhaps those of several pets together.
         """
         if lists:
             return await read_what_is_written(repository, [pet_id], pet_id)
-        long = NewPet("n" * self.longest_name(2**23), 7)
-        probable = min(pet_id + 2, MAX_ID)
-        return await read_what_is_written(repository, [long, REX, long], probable, lists=False)
+        news = [NewPet("n" * self.longest_name(2**20), 7)] * 7 + [REX]
+        last = min(pet_id + len(news), MAX_ID)
+        return await read_what_is_written(repository, news, last, lists=False)
 
     async def _write_and_kill(self, location: Location, step: int, *, others: int = 0) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
