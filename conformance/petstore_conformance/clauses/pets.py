@@ -231,7 +231,7 @@ class PageClauses(Kit):
         await check_pages(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
         many = await sample(repository, ids[:600], together=True)
-        ordered = len(many)  # no page may stop at what has changed
+        ordered = len(many)  # no page may stop at what has changed, be it a whole chunk of an index
         await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ids[:ordered]))
         available = await repository.list_pets(PetQuery(0, 3, PetStatus.AVAILABLE))
         assert [pet.id for pet in available] == ids[ordered : ordered + 3]
