@@ -151,9 +151,8 @@ class DurabilityClauses(Kit):
             show it
         """
         added = Pet(next(Stored(pets, []).free_ids()), "Rex", number, PetStatus.AVAILABLE)
-        await repository.restore([*pets[:9], added])  # the others are there
         with suppress(ConflictError):  # which must undo nothing, not even later
-            await repository.restore([replace(pets[0], name="another")])
+            await repository.restore([*pets[:9], added, replace(pets[0], name="another")])
         available = [pet for pet in pets if pet.status is PetStatus.AVAILABLE]
         for pet in available[: number % 2 * 2]:
             await repository.place_order(pet.id, AT)

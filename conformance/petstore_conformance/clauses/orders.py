@@ -75,11 +75,11 @@ async def place_at(repository: Repository, at: datetime, pet_id: int | None = No
 
 
 async def update_orders(repository: Repository, orders: Sequence[Order]) -> list[Order]:
-    """Leave, complete and cancel orders, one after the other; return all as they must be now."""
-    updated = []
-    for order, status in zip(orders, cycle(OrderStatus), strict=False):
-        updated.append(replace(order, status=status))
-        assert await repository.update_order(order.id, status) == updated[-1]
+    """Leave, complete and cancel orders, the last one first; return all as they must be now."""
+    statuses = zip(orders, cycle(OrderStatus), strict=False)
+    updated = [replace(order, status=status) for order, status in statuses]
+    for order in reversed(updated):
+        assert await repository.update_order(order.id, order.status) == order
     return updated
 
 

@@ -19,6 +19,7 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Repository,
+    StorageError,
     UnavailableError,
 )
 from petstore_conformance.clauses.costs import HELD_SECONDS, free_items, longest_hold
@@ -100,7 +101,8 @@ class ProcessClauses(Kit):
         )
 
         async def call() -> None:
-            await next(calls)()
+            with suppress(StorageError):  # no caller makes other writes during a restore
+                await next(calls)()
 
         for _ in range(3):  # a machine that is busy may hold it, too, but not each time
             restore = partial(other.restore, await free_items(one, LOCKING_ITEMS))
