@@ -60,7 +60,7 @@ RAISES_WHAT_NO_BACKEND_MAY = {
 }
 """Saboteurs that break their clauses by another error."""
 
-CAUGHT_BY_THE_MODEL_ALONE = 40
+CAUGHT_BY_THE_MODEL_ALONE = 60
 """How many saboteurs the state machine alone must catch, with 10 runs for each."""
 
 

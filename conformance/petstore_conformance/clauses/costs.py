@@ -40,7 +40,9 @@ FEWER_ITEMS = 10_000
 
 GROWTH: Final = 1.3
 """By what factor a call may take longer in a large store; with indexes, 1.23 was the most."""
+
 SPARE_SECONDS: Final = {"": 0.0002, " of CPU": 0.00005}
+"""How much longer it may take besides."""
 
 LEAST_TIMES: Final = 6
 """How often calls are compared at least."""

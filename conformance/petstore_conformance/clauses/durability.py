@@ -145,14 +145,16 @@ class DurabilityClauses(Kit):
             assert ids <= {pet.id for pet in stored.pets if pet.name == CREATED_NAME}
 
     async def _change_some(self, repository: Repository, pets: list[Pet], number: int) -> list[Pet]:
-        """Restore some pets again and a new one; return all.
+        """Restore some pets again and two new ones, one of them before a refusal; return all.
 
         number -- if it is odd, two that were there when it was opened are ordered, and small pages
             show it
         """
-        added = Pet(next(Stored(pets, []).free_ids()), "Rex", number, PetStatus.AVAILABLE)
+        ids = Stored(pets, []).free_ids()
+        added, later = (Pet(next(ids), "Rex", number, PetStatus.AVAILABLE) for _ in range(2))
+        await repository.restore([*pets[:9], added])  # the others are there
         with suppress(ConflictError):  # which must undo nothing, not even later
-            await repository.restore([*pets[:9], added, replace(pets[0], name="another")])
+            await repository.restore([later, replace(pets[0], name="another")])
         available = [pet for pet in pets if pet.status is PetStatus.AVAILABLE]
         for pet in available[: number % 2 * 2]:
             await repository.place_order(pet.id, AT)
