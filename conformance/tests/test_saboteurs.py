@@ -112,7 +112,7 @@ def test_every_clause_of_the_contract_has_a_test_and_every_test_has_a_clause() -
 
 
 def test_the_table_of_calls_has_every_method() -> None:
-    given = methods.Given(1, 1, 1, 1, 1, make_token("used", REX))
+    given = methods.Given(1, 1, 1, 1, 1, 1, make_token("used", REX))
     names = methods.calls_of(Correct(Store()), given)
     assert {name.partition(",")[0] for name in names} == Repository.__abstractmethods__
 

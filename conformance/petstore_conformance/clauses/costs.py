@@ -13,13 +13,23 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from petstore.contract import NewPet, Order, OrderQuery, Pet, PetQuery, PetStatus, Repository
+from petstore.contract import (
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Repository,
+)
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, give
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import AnyCall
+from petstore_conformance.model.reads import read_page
 from petstore_conformance.model.timing import sample, time_limit
 from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, REX, make_token, record_of
 
@@ -34,6 +44,9 @@ MANY_TOKENS: Final = 300
 
 MANY_ITEMS = 20_000
 """The pets, orders and records of tokens in a large store, as many of each."""
+
+LONGEST_NAME: Final = "".join(map(str, range(700_000)))
+"""Four megabytes: to compress them holds the event loop, to copy them does not."""
 
 FEWER_ITEMS = 10_000
 """As many of each are enough to hold the event loop with: to go through them takes a moment."""
@@ -89,7 +102,12 @@ class CostClauses(Kit):
             await asyncio.gather(*(place_at(one, AT) for one in handles for _ in range(2)))
 
         async def long_names() -> None:
-            names = ("n" * self.longest_name(70_000), " " * 30_000 + "n", "n " * 15_000)
+            names = (
+                "n" * self.longest_name(70_000),
+                " " * 30_000 + "n",
+                "n " * 15_000,
+                LONGEST_NAME,
+            )
             for new in self.storable(NewPet(name, 7) for name in names):
                 await repository.create_pet(new)
 
@@ -135,7 +153,10 @@ class CostClauses(Kit):
         end = time() + COMPARED_SECONDS
         for number in count(1):
             for index, repository in enumerate((small, large)):
-                calls = all_calls_of(repository, await give(repository, number))
+                calls = all_calls_of(repository, given := await give(repository, number))
+                calls["update_order, refused"] = partial(
+                    repository.update_order, given.order_id, OrderStatus.CANCELLED
+                )
                 calls["create_pet, when all records have expired"] = _late(repository, number)
                 for name, call in calls.items():
                     if name.startswith(("restore", "list_tokens")):  # their work may grow
@@ -206,6 +227,8 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     finally:
         gc.enable()
     current().note(stored, most)
+    for query in (PetQuery(first - 1, stored), OrderQuery(first - 1, stored)):
+        assert len(await read_page(repository, query)) == stored, "a large page is not full"
     order = await place_at(repository, AT)  # behind all others, none of which has its status
     orders = await repository.list_orders(OrderQuery(0, 1, order.status))
     pets = await repository.list_pets(PetQuery(0, 1, PetStatus.PENDING))

@@ -42,6 +42,7 @@ class Given(Struct, frozen=True):
     number -- tells the names and tokens of several trials apart
     pet_id, other_id -- two available pets, each of which is ordered by one call
     order_id, other_order_id -- two orders that are placed, each of which is updated by one call
+    ordered_id -- the pet of an order that is placed or completed
     used -- the token of a create that was made
     items -- what is restored
     count -- how many items are on a page
@@ -52,6 +53,7 @@ class Given(Struct, frozen=True):
     other_id: int
     order_id: int
     other_order_id: int
+    ordered_id: int
     used: IdempotencyToken
     items: Sequence[Pet | Order | TokenRecord] = ()
     count: int = 20
@@ -67,7 +69,7 @@ async def give(repository: Repository, number: int) -> Given:
         place_at(repository, AT),
         repository.create_pet(REX, used),
     )
-    return Given(number, pet_id, other_id, order.id, other.id, used)
+    return Given(number, pet_id, other_id, order.id, other.id, order.pet_id, used)
 
 
 def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> dict[str, AnyCall]:
@@ -113,6 +115,8 @@ def all_calls_of(repository: Repository, given: Given) -> dict[str, AnyCall]:
         "create_pet, refused": lambda: repository.create_pet(REX, reused),
         "place_order, refused": lambda: repository.place_order(given.pet_id, AT, reused),
         "place_order, of no pet": lambda: repository.place_order(-1, AT),
+        "place_order, of an ordered pet": lambda: repository.place_order(given.ordered_id, AT),
+        "update_order, of no order": lambda: repository.update_order(MAX_ID, OrderStatus.COMPLETED),
         "update_order, to the same": lambda: repository.update_order(
             given.order_id, OrderStatus.PLACED
         ),

@@ -23,10 +23,11 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     Repository,
+    TokenRecord,
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import create
+from petstore_conformance.model.calls import AnyCall, create
 from petstore_conformance.model.model import matching
 from petstore_conformance.model.reads import (
     check_page,
@@ -46,10 +47,17 @@ from petstore_conformance.model.values import (
     NAMES,
     NOW,
     PET_STATUSES,
-    REX,
     absent_ids,
     make_token,
 )
+
+
+async def some_records(repository: Repository) -> list[TokenRecord]:
+    """Return the list of the first page that has records of tokens, or of the last page."""
+    page = await repository.list_tokens("", 99, NOW)
+    while page.next and not page.records:  # a store in several parts may have empty pages
+        page = await repository.list_tokens(page.next, 99, NOW)
+    return page.records
 
 
 async def add_pets(repository: Repository, count: int) -> list[Pet]:
@@ -290,8 +298,10 @@ class PageClauses(Kit):
         # It compares what is returned only with what was returned: nothing else fails it.
         stray: Any = (Pet(1, "", 1), Order(1, 1, OrderStatus.PLACED, AT))
         queries = [PetQuery(0, 3), OrderQuery(0, 3), *every_filter(0, 99)]
-        reads = [partial(read_page, repository, query) for query in queries]
-        for number in range(5):  # at first all pages are empty
+        reads: list[AnyCall] = [partial(read_page, repository, query) for query in queries]
+        if not self.remote:
+            reads.append(partial(some_records, repository))
+        for number in range(4):  # at first all pages are empty
             for read in reads:
                 for page in (*await asyncio.gather(read(), read()), await read()):
                     before = [*page]
@@ -304,17 +314,8 @@ class PageClauses(Kit):
                 for read in reads:
                     kept.append(page := await read())
                     pages.append([*page])
-                await repository.create_pet(NewPet("Rex", number, PetStatus.SOLD))
+                new = NewPet("Rex", number, PetStatus.SOLD)
+                await repository.create_pet(new, make_token(f"{number}", new))
                 await repository.update_order(placed.id, FINAL_STATUSES[number % 2])
                 await repository.place_order(await add_pet(repository), AT)
                 assert [[*page] for page in kept] == pages, "a returned list has changed afterwards"
-        if not self.remote:
-            await repository.create_pet(REX, make_token("create", REX))
-            cursor, listed = "", await repository.list_tokens("", 99, NOW)
-            while listed.next and not listed.records:  # others of a store in parts may be empty
-                cursor, listed = listed.next, await repository.list_tokens(listed.next, 99, NOW)
-            records = [*listed.records]
-            for _ in range(3):
-                page = (await repository.list_tokens(cursor, 99, NOW)).records
-                assert page == records, "a change of a returned list is returned"
-                page.clear()

@@ -58,17 +58,17 @@ class JoinsEqualReads(Correct):
 class JoinsReadsOfTheSameTurn(Correct):
     """Nothing is held up: the other read has its result, but has not returned yet."""
 
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        if pet_id not in self.kept:
-            self.kept[pet_id] = asyncio.create_task(self.read(pet_id))
-            self.kept[pet_id].add_done_callback(lambda _: self.kept.pop(pet_id))
-        return await asyncio.shield(self.kept[pet_id])
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        if query not in self.kept:
+            self.kept[query] = asyncio.create_task(self.read(query))
+            self.kept[query].add_done_callback(lambda _: self.kept.pop(query))
+        return [*await asyncio.shield(self.kept[query])]
 
-    async def read(self, pet_id: int) -> Pet | None:
+    async def read(self, query: OrderQuery) -> list[Order]:
         await asyncio.sleep(0)
-        pet = await super().get_pet(pet_id)
+        page = await super().list_orders(query)
         await asyncio.sleep(0)
-        return pet
+        return page
 
 
 @breaks("read-after-write")

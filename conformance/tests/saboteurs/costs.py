@@ -6,7 +6,7 @@ import pickle
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from tempfile import gettempdir
 
@@ -21,6 +21,7 @@ from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     Backend,
+    ConflictError,
     Expected,
     NewPet,
     Order,
@@ -118,30 +119,20 @@ class LooksAtFiveThousand(MemoryRepository):
         return [order for order in found if query.status in (None, order.status)][: query.count]
 
 
-class KeepsAListOfAvailablePets(MemoryRepository):
-    """An order goes through the list for its pet. No other call takes longer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.available: list[int] = []
-
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        receipt = await super().create_pet(new, token)
-        self.available.append(receipt.id)
-        return receipt
+class NamesTheOrderOfAPet(KeepsItsRows):
+    """Looks at all orders for the one that a pet is in. No other is slow in what it refuses."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        receipt = await super().place_order(pet_id, at, token)
-        with suppress(ValueError):  # a replay
-            self.available.remove(pet_id)
-        return receipt
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        await super().restore(items)
-        self.available += (item.id for item in items if isinstance(item, Pet))
+        try:
+            return await super().place_order(pet_id, at, token)
+        except ConflictError:
+            orders = (row for row in self.rows if isinstance(row, Order) and row.pet_id == pet_id)
+            raise ConflictError(f"it is in the order {[order.id for order in orders]}") from None
 
 
-SABOTEURS["KeepsAListOfAvailablePets"] = "cost", in_memory(KeepsAListOfAvailablePets)
+class HasItsOwnLimit(MemoryRepository):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return (await super().list_orders(query))[:10_000]
 
 
 class CompactsItsLog(KeepsItsRows):
@@ -171,6 +162,8 @@ class GoesThroughAllInItsCheck(KeepsItsRows):
 
 
 SABOTEURS["GoesThroughAllInItsCheck"] = "cost", in_memory(GoesThroughAllInItsCheck)
+SABOTEURS["HasItsOwnLimit"] = "cost", in_memory(HasItsOwnLimit)
+SABOTEURS["NamesTheOrderOfAPet"] = "cost", in_memory(NamesTheOrderOfAPet)
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
 SABOTEURS["FetchesAllThatHasExpired"] = "cost", in_memory(FetchesAllThatHasExpired)
 SABOTEURS["HasNoIndexOnItsServer"] = "cost", in_memory(HasNoIndexOnItsServer)
