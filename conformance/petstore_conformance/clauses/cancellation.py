@@ -26,7 +26,7 @@ from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.effort import WRITES, current
-from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import AnyCall, cancel, check_no_late_effects, create, settle
 from petstore_conformance.model.reads import read_all, read_each
 from petstore_conformance.model.timing import (
@@ -45,6 +45,9 @@ TRIAL_SECONDS = 15.0
 ENDED: Final = 10
 TENTHS: Final = (5, 0, 9, ENDED, 2, 14, 7, 4, 1, 8, 3, 6)  # one that waits for others takes longer
 """When calls are cancelled. In this order, even a few trials are spread over a call."""
+
+MANY_CALLS: Final = 200
+"""How many calls are cancelled together: a pool has fewer connections."""
 
 LARGE_PAGE: Final = 1000
 """How many pets are on a page that a backend may read in several parts."""
@@ -197,12 +200,25 @@ class CancellationClauses(Kit):
         await asyncio.gather(*others)
         return most and ending.seconds > SLOW_SECONDS + 5 * alone.seconds
 
-    @clause("after-cancellation")
-    async def test_a_cancelled_call_disturbs_no_other_call(self, repository: Repository) -> None:
+    @location_clause("after-cancellation")
+    async def test_a_cancelled_call_disturbs_no_other_call(self, location: Location) -> None:
         """A lock is not released, or a connection is reused with an unread reply in it."""
+        async with location.open() as repository:
+            await self._cancel_beside_others(repository)
+        for iterations in (1, 3, 9):  # the first calls are cancelled while it may still connect
+            async with location.open() as repository:
+                for _ in range(2):
+                    reads = [asyncio.create_task(repository.get_pet(1)) for _ in range(MANY_CALLS)]
+                    await yield_to_others(iterations)
+                    await cancel(reads)
+                async with within(CANCEL_SECONDS, "a call after cancelled ones"):
+                    await repository.get_pet(1)
+
+    async def _cancel_beside_others(self, repository: Repository) -> None:
+        """Cancel calls of each method while others are in flight, which return as usual."""
         stored = [Pet(await add_pet(repository), "Rex", 7, PetStatus.AVAILABLE) for _ in range(3)]
         written = {pet.id: pet for pet in stored}
-        many = await sample(repository, range(200), together=True)  # a pool has fewer connections
+        many = await sample(repository, range(MANY_CALLS), together=True)
         async for trial in trials(self, repository):
             alone = trial.name == "restore"  # no other write may overlap it
             news = [NewPet(f"{trial.number}", n, PetStatus.SOLD) for n in range(0 if alone else 4)]

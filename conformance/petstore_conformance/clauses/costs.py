@@ -123,6 +123,7 @@ class CostClauses(Kit):
             "create_pet, with many tokens": many_tokens,
             "overlapping writes": overlapping,
             "restore, of records": lambda: repository.restore(records),
+            "restore, refused": lambda: repository.restore([Pet(given.pet_id, "another", 7)]),
         }
 
     @location_clause("cost")
@@ -153,10 +154,7 @@ class CostClauses(Kit):
         end = time() + COMPARED_SECONDS
         for number in count(1):
             for index, repository in enumerate((small, large)):
-                calls = all_calls_of(repository, given := await give(repository, number))
-                calls["update_order, refused"] = partial(
-                    repository.update_order, given.order_id, OrderStatus.CANCELLED
-                )
+                calls = all_calls_of(repository, await give(repository, number))
                 calls["create_pet, when all records have expired"] = _late(repository, number)
                 for name, call in calls.items():
                     if name.startswith(("restore", "list_tokens")):  # their work may grow
@@ -227,8 +225,12 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     finally:
         gc.enable()
     current().note(stored, most)
-    for query in (PetQuery(first - 1, stored), OrderQuery(first - 1, stored)):
-        assert len(await read_page(repository, query)) == stored, "a large page is not full"
+    for query in (
+        OrderQuery(first - 1, stored),
+        OrderQuery(first - 1, stored // 2, OrderStatus.CANCELLED),
+        PetQuery(first - 1, stored // 2, PetStatus.SOLD),
+    ):
+        assert len(await read_page(repository, query)) == query.count, "a page is not full"
     order = await place_at(repository, AT)  # behind all others, none of which has its status
     orders = await repository.list_orders(OrderQuery(0, 1, order.status))
     pets = await repository.list_pets(PetQuery(0, 1, PetStatus.PENDING))

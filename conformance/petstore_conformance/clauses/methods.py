@@ -110,16 +110,23 @@ def all_calls_of(repository: Repository, given: Given) -> dict[str, AnyCall]:
     """Return these calls, and those that change nothing, for which a method may do less."""
     reused = replace(given.used, fingerprint=bytes(32))
     pets, orders = PetQuery(MAX_ID, 1, PetStatus.SOLD), OrderQuery(MAX_ID, 1, OrderStatus.PLACED)
-    return calls_of(repository, given) | {
+    calls = calls_of(repository, given)
+    return calls | {  # in this order: what is replayed or refused has been made
         "create_pet, replayed": lambda: repository.create_pet(REX, given.used),
         "create_pet, refused": lambda: repository.create_pet(REX, reused),
+        "place_order, replayed": calls["place_order, with a token"],
         "place_order, refused": lambda: repository.place_order(given.pet_id, AT, reused),
         "place_order, of no pet": lambda: repository.place_order(-1, AT),
         "place_order, of an ordered pet": lambda: repository.place_order(given.ordered_id, AT),
         "update_order, of no order": lambda: repository.update_order(MAX_ID, OrderStatus.COMPLETED),
         "update_order, to the same": lambda: repository.update_order(
+            given.order_id, OrderStatus.COMPLETED
+        ),
+        "update_order, refused": lambda: repository.update_order(
             given.order_id, OrderStatus.PLACED
         ),
+        "get_pet, of none": lambda: repository.get_pet(MAX_ID),
+        "get_order, of none": lambda: repository.get_order(MAX_ID),
         "restore, of nothing": lambda: repository.restore([]),
         "list_pets, after the last": lambda: repository.list_pets(pets),
         "list_orders, after the last": lambda: repository.list_orders(orders),

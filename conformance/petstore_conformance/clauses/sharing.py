@@ -228,7 +228,11 @@ class SharingClauses(Kit):
             length, _ = await measure(one.create_pet(REX))
             for number in await sample(one, range(12)):
                 first, second = handles = (one, other) if number % 2 else (other, one)
-                pet_id = await write_once(handles, REX, f"create {number}", length, number)
+                creates = (  # some at the same time, and some may meet on the way
+                    write_once(handles, REX, f"create {number} {n}", length, number * (n % 2))
+                    for n in range(5)
+                )
+                pet_id, *_ = await asyncio.gather(*creates)
                 await write_once(handles, await add_pet(first), f"order {number}", length, number)
                 await self._refuse_then_place(first, second, pet_id)
                 await asyncio.gather(*(each.get_pet(pet_id) for each in handles))  # it will change

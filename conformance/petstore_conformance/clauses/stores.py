@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from glob import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,8 @@ class StoreClauses(Kit):
                     await check_refused(location, Expected(store=other), WrongStoreError)
             assert await read_all(repository) == stored
         async with location.new() as empty:
-            for other in (*others, identity):
-                await check_refused(empty, Expected(store=other), WrongStoreError)
+            for other, access in product((*others, identity), Access):
+                await check_refused(empty, Expected(store=other, access=access), WrongStoreError)
             if backend.durable:
                 await check_refused(empty, ONLY_OPEN, ChangeNeededError)
         if backend.durable:

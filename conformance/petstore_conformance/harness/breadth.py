@@ -13,7 +13,8 @@ from petstore.contract import UnavailableError
 from petstore_conformance.harness.alarm import OverdueError
 
 NARROW_FIRST: Final = (
-    *("scratch-empty", "page-empty", "id-range", "no-aliasing", "get-absent", "id-once"),
+    "no-aliasing",  # what it does to a shared list is seen wherever that is read later
+    *("scratch-empty", "page-empty", "id-range", "get-absent", "id-once"),
     *("status-exact", "get-stored", "order-id", "exact-types", "page-order", "page-after"),
     # An order of nothing is one of the calls whose cost is measured.
     *("page-status", "order-of-nothing", "cost", "order-get", "order-reserves", "order-completed"),
