@@ -121,6 +121,9 @@ class ConcurrencyClauses(Kit):
         with TemporaryDirectory() as notes:
             async with location.open_several(4, notes) as opened:
                 await self._write_in_opposite_orders(opened)
+                numbers: Sequence[int] = range(CALLS_AT_ONCE)
+                numbers = await sample(opened[0], numbers, together=True, reads=True)
+                await asyncio.gather(*(opened[0].get_pet(1) for _ in numbers))
             for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
                 async with location.open_several(1, notes):
                     pass

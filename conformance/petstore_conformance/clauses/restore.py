@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import count, cycle
+from itertools import count, cycle, product
 from typing import Any, Final
 
 import pytest
@@ -339,10 +339,18 @@ class RestoreClauses(Kit):
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
         """The counter is not raised or set to the last id, or a write without an id half done."""
         (order,) = await place_orders(repository)
-        far = replace(order, id=order.id + 1000, status=OrderStatus.CANCELLED)
-        await repository.restore([far])  # without a pet
-        (order,) = await place_orders(repository)
-        assert order.id > far.id, "the counter of orders is too low"
+        alone: Any = Pet(1, "alone", 7), replace(order, status=OrderStatus.CANCELLED)
+        for item, is_refused in product(alone, (False, True)):
+            id_ = max((await read_all(repository)).ids) + 1000
+            both = replace(item, id=id_), replace(item, id=id_ - 9)  # the highest first
+            refused = Order(id_ + 1, MAX_ID, OrderStatus.CANCELLED, AT)
+            if is_refused:
+                await refuse(repository, NotFoundError, *both, refused)
+            else:
+                await repository.restore(both)
+            (order,) = await place_orders(repository)
+            later = order.pet_id if isinstance(item, Pet) else order.id
+            assert later > id_, "the counter is too low"
         highest, order_ids = 0, list[int]()
         for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
             if not await repository.get_pet(id_) and not await repository.get_order(id_):
