@@ -86,7 +86,7 @@ class PetQuery(Struct, frozen=True, gc=False, rename="camel"):
     """Which pets a page shows: the first `count` that match and whose id is higher than `after`.
 
     after -- from 0, the beginning, to `MAX_ID`
-    count -- 1 or more
+    count -- from 1 to 2**63 - 1
     status -- only pets of this status match; None for all pets, those without a status included
     """
 
@@ -108,7 +108,7 @@ class IdempotencyToken(Struct, frozen=True, gc=False):
 
     value -- 32 bytes that identify the write: a digest, in which every byte counts
     fingerprint -- 32 bytes: a digest of what the write stores, and so of another operation another
-    now -- the caller's clock, in seconds since 1970
+    now -- the caller's clock, in seconds since 1970: an int64, as is `until`
     until -- when the record of this write expires, on the same clock
     """
 
@@ -209,7 +209,8 @@ class Repository(Protocol):
       nobody had cancelled it. [cancelled-write]
     - A cancelled call raises `CancelledError` soon. [cancellation]
     - A cancelled call disturbs no other call, in flight or later. [after-cancellation]
-    - A returned list is its caller's own: a change of it is seen nowhere else. [no-aliasing]
+    - A returned list, also that of a `TokenPage`, is its caller's own: a change of it is seen
+      nowhere else. [no-aliasing]
     - Results are structs of this module whose values have exactly the annotated types. Arguments
       may be given by name. [exact-types]
     - While the storage can be reached, no call raises `UnavailableError`: the backend repeats what
