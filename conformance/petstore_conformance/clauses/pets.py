@@ -220,7 +220,7 @@ class PageClauses(Kit):
         """The pet with the given id is repeated, or the one after it is skipped."""
         pets = await add_pets(repository, 12)
         ids = [pet.id for pet in pets]
-        for after in {0, *ids, *(min(id_ + 1, MAX_ID) for id_ in ids)}:
+        for after in {0, MAX_ID, *ids, *(min(id_ + 1, MAX_ID) for id_ in ids)}:
             for status in (None, *PetStatus):
                 await check_page(repository, PetQuery(after, 50, status), pets)
         queries = [PetQuery(id_, count) for id_ in ids for count in range(1, 30)]

@@ -200,15 +200,15 @@ class PairsIdsWithRows(Correct):
 
 @breaks("overlapping-calls")
 class LetsFiveHundredWait(Correct):
-    """Its queue of calls is bounded by less than a service has in flight."""
+    """Its queue of writes is bounded by less than a service has in flight."""
 
-    async def get_pet(self, pet_id: int) -> Pet | None:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if len(self.noted) >= 500:
             raise UnavailableError("too many calls wait")
         self.noted.add(waiting := object())
         await asyncio.sleep(0)
         self.noted.remove(waiting)
-        return await super().get_pet(pet_id)
+        return await super().create_pet(new, token)
 
 
 @breaks("healthy")

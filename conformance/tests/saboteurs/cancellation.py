@@ -12,7 +12,6 @@ from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     NewPet,
     Order,
-    OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
@@ -228,16 +227,17 @@ class RaisesItsCounterUnlessCancelled(Correct):
 
 
 @breaks("after-cancellation")
-class LeaksReaderSlots(Correct):
-    """A cancelled reader keeps its slot; there are 126 of them."""
+class LeaksConnections(Correct):
+    """A reader that is cancelled while it connects loses the connection; there are ten of them."""
 
-    async def list_orders(self, query: OrderQuery) -> list[Order]:
-        slots: asyncio.Semaphore = self.kept.setdefault("slots", asyncio.Semaphore(126))
-        await slots.acquire()
-        await asyncio.sleep(0)
-        orders = await super().list_orders(query)
-        slots.release()
-        return orders
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        unused: asyncio.Semaphore = self.kept.setdefault("unused", asyncio.Semaphore(10))
+        await unused.acquire()
+        if len(self.noted) < 10:
+            await pause()
+            self.noted.add(object())
+        unused.release()
+        return await super().get_pet(pet_id)
 
 
 @breaks("after-cancellation")

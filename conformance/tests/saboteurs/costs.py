@@ -5,6 +5,7 @@ import os
 import pickle
 import sqlite3
 import time
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
@@ -39,6 +40,13 @@ class WaitsOnTheEventLoop(Correct):
     async def check(self) -> None:
         time.sleep(0.11)  # noqa: ASYNC251 - the mistake
         await super().check()
+
+
+@breaks("event-loop")
+class CompressesNames(Correct):
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        zlib.compress(new.name.encode())
+        return await super().create_pet(new, token)
 
 
 @breaks("event-loop")
@@ -132,7 +140,7 @@ class NamesTheOrderOfAPet(KeepsItsRows):
 
 class HasItsOwnLimit(MemoryRepository):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        return (await super().list_orders(query))[:10_000]
+        return (await super().list_orders(query))[: 20_000 if query.status is None else 5000]
 
 
 class CompactsItsLog(KeepsItsRows):

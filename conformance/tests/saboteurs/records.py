@@ -65,6 +65,16 @@ class TakesAShortPageForTheLast(Correct):
 
 
 @breaks("token-walk")
+class ListsWhatItHasListed(Correct):
+    """Its cache of pages is emptied by no create. Of no other are later records missing."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        key = cursor, count, now, len(self.data.orders)
+        page: TokenPage = self.kept.setdefault(key, await super().list_tokens(cursor, count, now))
+        return replace(page, records=[*page.records])
+
+
+@breaks("token-walk")
 class ContinuesAtARecordThatMayBeDeleted(Correct):
     """The record that a cursor names has been deleted: it expired after its page was read."""
 

@@ -113,6 +113,16 @@ async def find_by_prefix(location: str, expected: Expected) -> Store:
 SABOTEURS["ComparesTheBeginning"] = "store-expected", backend(Correct, find=find_by_prefix)
 
 
+async def find_with_leave(location: str, expected: Expected) -> Store:
+    """Ask for leave before it compares; no store is there that could be the expected one."""
+    if location not in STORES and expected.access is not Access.CREATE:
+        raise ChangeNeededError("there is no store")
+    return await find(location, expected)
+
+
+SABOTEURS["AsksForLeaveFirst"] = "store-expected", backend(Correct, find=find_with_leave)
+
+
 async def find_after_making(location: str, expected: Expected) -> Store:
     """Make the tables first, and look afterwards whose they are."""
     if expected.access is Access.CREATE:
