@@ -55,6 +55,7 @@ from petstore_conformance.model.values import (
     REX,
     TIMES,
     make_token,
+    record_of,
 )
 
 CHANGES: Final = 3100
@@ -192,7 +193,8 @@ class DurabilityClauses(Kit):
             await asyncio.gather(*(place_at(repository, at) for at in times))
             id_ = max((await read_all(repository)).ids) + 1000
             sold = pet_and_order(id_, PetStatus.SOLD)
-            await repository.restore([*sold, *pet_and_order(id_ + 1, PetStatus.PENDING)])
+            record = record_of(make_token("restored", REX, PAST), id_)
+            await repository.restore([*sold, *pet_and_order(id_ + 1, PetStatus.PENDING), record])
             await repository.update_order(id_ + 1, OrderStatus.COMPLETED)
             stored = await read_all(repository)
             records = await read_records(repository, 5000, PAST)

@@ -22,6 +22,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     RefusedError,
+    TokenRecord,
     UnavailableError,
 )
 
@@ -237,6 +238,18 @@ class LeavesCancelledOrdersUncommitted(Correct):
         super().close()
         for order_id in self.noted:
             self.set_status(self.data.orders.pop(order_id).pet_id, PetStatus.AVAILABLE)
+
+
+@breaks("durable-orders")
+class KeepsRestoredRecordsInMemory(Correct):
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.noted.add(record.value)
+
+    def close(self) -> None:
+        super().close()
+        for value in self.noted:
+            del self.data.records[value]
 
 
 @breaks("durable-orders")
