@@ -80,9 +80,10 @@ class ConcurrencyClauses(Kit):
         assert {*pets} <= {*stored.pets}
         items: dict[Any, Any] = {(repository.get_pet, pet.id): pet for pet in stored.pets}
         items |= {(repository.get_order, order.id): order for order in stored.orders}
-        last = [*items][-20:]  # again and again at once, and the ids after them as well
-        reads = [(read, min(id_ + n, MAX_ID)) for read, id_ in last for n in range(2)]
-        many = [*islice(cycle(reads), CALLS_AT_ONCE)]
+        some = (*stored.pets[-20:], *stored.orders)  # again and again, also where nothing is
+        ids = sorted({min(item.id + n, MAX_ID) for item in some for n in range(2)})
+        reads: Any = cycle(product((repository.get_pet, repository.get_order), ids))
+        many = [*islice(reads, CALLS_AT_ONCE)]
         many = [*await sample(repository, many, together=True, reads=True)]
         found = await asyncio.gather(*(read(id_) for read, id_ in many))
         assert found == [items.get(read) for read in many]
