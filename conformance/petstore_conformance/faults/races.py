@@ -14,13 +14,8 @@ from math import inf
 from typing import Final
 
 from petstore.contract import OrderStatus, PetStatus
-from petstore_conformance.faults.histories import (
-    Attempt,
-    Item,
-    RecordedResponse,
-    uncertain,
-    unreturned,
-)
+from petstore_conformance.faults import histories
+from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse
 from petstore_conformance.faults.wire import ClientConnection, Endpoint, set_event
 
 _PETS, _ORDERS = "/v1/pets", "/v1/store/orders"
@@ -191,10 +186,10 @@ class Client:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
         self._race.quiet_since = time.monotonic()
         for _ in range(3):
-            for attempt in uncertain(self._race.history):
+            for attempt in histories.uncertain(self._race.history):
                 await self.repeat(attempt)
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
-            if not any(unreturned(pets, orders, self._race.history)):
+            if not any(histories.unreturned(pets, orders, self._race.history)):
                 break
         self.close()
         return pets, orders
