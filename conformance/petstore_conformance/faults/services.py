@@ -90,11 +90,9 @@ def launch(
     Raises `NotServingError`, after which no process is left.
     """
     with log.open("wb") as stderr:
+        arguments, quiet = [sys.executable, *command], subprocess.DEVNULL
         process = subprocess.Popen(
-            [sys.executable, *command],
-            env=environment(settings),
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
+            arguments, env=environment(settings), stdout=quiet, stderr=stderr
         )
     end = time.monotonic() + seconds
     with ExitStack() as cleanup:
