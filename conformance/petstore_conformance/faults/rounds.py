@@ -105,11 +105,10 @@ class Rounds:
         self._cores = Cores()
         try:
             with alarm(max(0.1, min(limit, left)), "the round"):  # a plugin may block the loop
-                asyncio.run(
-                    self._call(outcome, random)
-                    if plan == [CALLS]
-                    else self._race(outcome, random, number, plan)
-                )
+                if plan == [CALLS]:
+                    asyncio.run(self._call(outcome, random))
+                else:
+                    asyncio.run(self._race(outcome, random, number, plan))
         except stages.NeverServedError as error:  # before any fault, this proves nothing
             outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
         except SettingsError:
@@ -158,9 +157,8 @@ class Rounds:
     async def _race(
         self, outcome: RoundOutcome, random: Random, number: int, plan: list[str]
     ) -> None:
-        several = random.random() < 0.5 or any(
-            "worker" in name or name in stages.LAST for name in plan
-        )
+        needed = any("worker" in name or name in stages.LAST for name in plan)
+        several = random.random() < 0.5 or needed
         async with self._location(outcome) as settings:
             opened = partial(self.subject.backend.open, settings, Expected())
             with tempfile.TemporaryDirectory() as directory:
@@ -205,13 +203,10 @@ class Rounds:
         if race.failed:
             log = f"in the log of the service:\n{stage.error()}"
             outcome.found["wrong error"].insert(0, log)
-        acknowledged = sum(attempt.effect is not None for attempt in race.history)
-        outcome.counts.update(
-            "kills" if "kill" in name else "other faults" for name in stage.happened
-        )
-        outcome.counts.update(
-            counts, requests=len(race.history), acknowledged=acknowledged, unknown=race.unknown
-        )
+        outcome.counts.update(counts, requests=len(race.history), unknown=race.unknown)
+        outcome.counts["acknowledged"] += sum(a.effect is not None for a in race.history)
+        for name in stage.happened:
+            outcome.counts["kills" if "kill" in name else "other faults"] += 1
 
     def _seconds(self, plan: list[str]) -> float:
         """Return how long these faults may take."""
