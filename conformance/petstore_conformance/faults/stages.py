@@ -32,7 +32,6 @@ SERVER_FAULTS: Final = ("server-kill", "server-stop", *LAST)
 COMMAND_SECONDS: Final = 120
 """How long a shell command of the author's may take."""
 
-_POLL: Final = 0.01
 _PASSING_SECONDS: Final = 1
 """How long the proxy waits for a response to lose: perhaps none passes it."""
 
@@ -375,5 +374,5 @@ async def _until(holds: Callable[[], bool], seconds: float) -> bool:
     """Wait until a condition holds; return whether it does."""
     end = time.monotonic() + seconds
     while not (held := holds()) and time.monotonic() < end:  # noqa: ASYNC110 - a thread may set it
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(0.01)
     return held
