@@ -49,11 +49,10 @@ class Subject(Struct, frozen=True):
         except msgspec.ValidationError as error:
             raise SettingsError(f"what `scratch` yields is not valid as texts: {error}") from None
         for field, value in values.items():
-            if getattr(configured, field) != value:
+            if (read := getattr(configured, field)) != value:
                 raise SettingsError(
                     f"`scratch` yields {field}={value!r}, which cannot be given to a service as"
-                    f" PETSTORE_{self.name.upper()}_{field.upper()}: it reads"
-                    f" {getattr(configured, field)!r}"
+                    f" PETSTORE_{self.name.upper()}_{field.upper()}: it reads {read!r}"
                 )
         return {f"{self.name}_{field}": text for field, text in texts.items()}
 
