@@ -105,9 +105,8 @@ def _encode(method: str, path: str, body: object, key: str) -> bytes:
     content = b"" if body is None else json.dumps(body).encode()
     idempotency = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
-        f"{method} {path} HTTP/1.1\r\n"
-        f"Host: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n{idempotency}"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n"
+        f"{idempotency}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content
 
