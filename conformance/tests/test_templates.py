@@ -68,7 +68,7 @@ def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> N
 def test_a_template_has_a_test_of_another_store_in_its_place(project: Path) -> None:
     assert own_tests(project, "place_of_the_open_one") == 0
     module = project / "petstore_acme" / "transactions.py"
-    compares, ignores = "{IDENTITY: self.identity.encode(), **read}", "read"
+    compares, ignores = "{IDENTITY: self.store.encode(), **read}", "read"
     assert compares in module.read_text()
     module.write_text(module.read_text().replace(compares, ignores))
     assert own_tests(project, "place_of_the_open_one") == 1

@@ -51,7 +51,7 @@ class ServerTemplateRepository(Repository):
 
     def __init__(self, opened: GuardedStore) -> None:
         self._opened = opened
-        self.store = opened.identity
+        self.store = opened.store
 
     async def check(self) -> None:
         """Read a key: each request compares the identity and the revision."""

@@ -60,22 +60,17 @@ class Transaction:
 class GuardedStore:
     """Sends requests to the store that was opened, and limits the time of calls.
 
-    identity -- that of the store
+    store -- the identity of the store
     seconds -- how long a call may take, with all its waiting
     requests -- how many calls the server gets at once; the others wait
     notes -- how far other processes have seen the store, if there are others
     """
 
     def __init__(
-        self,
-        client: StandInClient,
-        identity: str,
-        seconds: float,
-        requests: int,
-        notes: Notes | None,
+        self, client: StandInClient, store: str, seconds: float, requests: int, notes: Notes | None
     ) -> None:
         self._client = client
-        self.identity = identity
+        self.store = store
         self._seconds = seconds
         self._free = asyncio.Semaphore(requests)
         self._turn = asyncio.Lock()
@@ -122,10 +117,10 @@ class GuardedStore:
             raise WrongStoreError(self._lost)
         notes = self._notes.read() if self._notes else []
         known = max([self._revision, *map(int, notes)])
-        conditions = {IDENTITY: self.identity.encode(), **read}
+        conditions = {IDENTITY: self.store.encode(), **read}
         reply = await self._client.request(keys, conditions, writes)
         if not reply.held and not read:  # what has read something is repeated, and reads first
-            self._lost = f"the store was not {self.identity} any more"
+            self._lost = f"the store was not {self.store} any more"
         elif reply.revision < known:
             self._lost = f"the store was an older copy: at {reply.revision}, not at {known}"
         if self._lost:
