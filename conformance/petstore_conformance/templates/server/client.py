@@ -56,9 +56,8 @@ class StandInClient:
         self._prefix = f"{prefix}/"
         self._server = sqlite3.connect(url.partition("://")[2], isolation_level=None)
         self._server.execute("PRAGMA synchronous = OFF")  # it survives a kill, not a power cut
-        self._server.execute(
-            "CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
-        )
+        items = "CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
+        self._server.execute(items)
 
     async def request(
         self, keys: KeyRange | None, conditions: Values = NOTHING, writes: Values = NOTHING

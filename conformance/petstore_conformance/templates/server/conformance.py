@@ -53,14 +53,11 @@ def test_a_store_that_takes_the_place_of_the_open_one_is_not_served(tmp_path: Pa
     """No clause can put one there. REPLACE `remove` by what removes a store from your server."""
 
     async def run() -> None:
-        async with (
-            backend.scratch(settings(tmp_path)) as own,
-            backend.open(own, Expected()) as lost,
-        ):
+        async with backend.scratch(settings(tmp_path)) as own, backend.open(own, Expected()) as old:
             with closing(StandInClient(own.url, own.prefix)) as client:
                 client.remove()
             async with backend.open(own, Expected()):
                 with pytest.raises(UnavailableError):
-                    await lost.check()
+                    await old.check()
 
     asyncio.run(run())
