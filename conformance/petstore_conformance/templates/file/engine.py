@@ -75,12 +75,9 @@ class Engine:
                 raise WrongStoreError(f"{path} is missing; the store {expected.store} is expected")
             raise ChangeNeededError(f"{path} is missing; it would be created")
         with self._translated(), ExitStack() as closing:
+            uri = f"{Path(path).absolute().as_uri()}?mode={mode}"
             self._connection = sqlite3.connect(
-                f"{Path(path).absolute().as_uri()}?mode={mode}",
-                uri=True,
-                timeout=seconds,
-                isolation_level=None,
-                check_same_thread=False,
+                uri, uri=True, timeout=seconds, isolation_level=None, check_same_thread=False
             )
             closing.callback(self._connection.close)
             self.store = self._prepare(expected)

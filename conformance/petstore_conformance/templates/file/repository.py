@@ -164,8 +164,7 @@ class FileTemplateRepository(Repository):
             if TokenRecord(*stored) != item:
                 raise ConflictError("its token is taken by another record")
             return
-        is_pet = isinstance(item, Pet)
-        found = self._find_pet(item.id) if is_pet else self._find_order(item.id)
+        found = self._find_pet(item.id) if isinstance(item, Pet) else self._find_order(item.id)
         if found is not None:
             if found != item:
                 raise ConflictError(f"its id is taken by {found}")
