@@ -76,8 +76,7 @@ TIMES: Final = (
     datetime(999, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
     datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
     datetime(1901, 12, 13, 20, 45, 51, 7, tzinfo=UTC),
-    datetime(1970, 1, 1, tzinfo=UTC),
-    datetime(1970, 1, 1, microsecond=1, tzinfo=UTC),
+    *(datetime(1970, 1, 1, microsecond=number, tzinfo=UTC) for number in (0, 1)),
     datetime(2024, 2, 29, 12, 0, 0, 100, tzinfo=UTC),
     datetime(2038, 1, 19, 3, 14, 8, 1, tzinfo=UTC),  # seconds in 32 bits
     datetime(2106, 2, 7, 6, 28, 16, 1, tzinfo=UTC),
@@ -93,19 +92,12 @@ DIGESTS: Final = (
     *(bytes(32), b"\xff" * 32, b"\n" * 32, b" " * 32, b"\0" * 31 + b"\n", b"{}" * 16, b"%s:*" * 8),
     *(b"token".ljust(32, b"\0"), b"token".ljust(32), b"Token".ljust(32), b"TOKEN".ljust(32, b"\0")),
     *(b"\r" * 32, b"\r\n" * 16, b"\n" * 16 + bytes(16), b"\n" * 16 + b" " * 16),  # ends of lines
-    *(
-        b"token" + end + more * 26
-        for end in (b"\x1a", b"\0", b"\n", b"\r")
-        for more in (b"a", b"b")
-    ),
+    *(b"token" + end + pad * 26 for end in (b"\x1a", b"\0", b"\n", b"\r") for pad in (b"a", b"b")),
     *(b"0" * 32, b"-" + b"0" * 31, b"1" * 32, b"\x80" * 32),
     *(b"\xc3\xa9" * 16, b"\xed\xa0\x80  " * 6 + b"xx"),
     *(bytes(31 - at) + b"\x01" + bytes(at) for at in range(32)),
     *(b"\xff" * (31 - at) + b"\xfe" + b"\xff" * at for at in range(32)),
-    *(
-        (int.from_bytes(_BASE) ^ 1 << bit).to_bytes(32)
-        for bit in (*range(0, 256, 8), *range(7, 256, 8))
-    ),
+    *((int.from_bytes(_BASE) ^ 1 << bit).to_bytes(32) for bit in range(256) if bit % 8 in (0, 7)),
     *(b64decode(letter * 42 + "A=") for letter in "aBb"),
     *(bytes.fromhex(digits) for digits in ("1" * 64, "1" * 63 + "2", "0" * 62 + "1e", "1e" * 32)),
     _BASE,
