@@ -52,6 +52,7 @@ INDEXES = st.integers(0, 40)
 # Distances from the id of a pet or an order, for ids that may be absent and pages that begin there.
 OFFSETS = st.sampled_from([-2, -1, 0, 1, 2])
 
+GAPS = st.sampled_from([0, 1, 3, 2**31, 2**33 + 1])
 RARELY = st.sampled_from([False, False, True])
 TOKEN_NAMES = st.none() | st.sampled_from("abcdefgh")
 
@@ -248,12 +249,7 @@ class ModelMachine(Comparison):
         self._check_page(OrderQuery(after, count, status))
 
     @precondition(lambda self: not self.kit.remote)
-    @step(
-        new=NEW_PETS,
-        gap=st.sampled_from([0, 1, 3, 2**31, 2**33 + 1]),
-        status=ORDER_FILTERS,
-        refused=RARELY,
-    )
+    @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
     def restore(self, new: NewPet, gap: int, status: OrderStatus | None, *, refused: bool) -> None:
         """Restore a pet of another store and its order, perhaps before one that is refused."""
         id_ = self._model.free_id(gap)
