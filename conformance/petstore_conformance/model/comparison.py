@@ -131,9 +131,8 @@ class Comparison(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Close the repositories and remove their location; keep the failure that has led here."""
         failure = sys.exc_info()[1]
-        if isinstance(failure, Exception | pytest.fail.Exception) and not isinstance(
-            failure, HypothesisException
-        ):
+        of_hypothesis = isinstance(failure, HypothesisException)
+        if isinstance(failure, Exception | pytest.fail.Exception) and not of_hypothesis:
             names = _NAMES[: len(self._handles)]
             handles = ", ".join(f"backend.open(place, Expected()) as {name}" for name in names)
             calls = "\n    ".join(self._lines)
