@@ -24,8 +24,7 @@ class Cores:
 
     def __init__(self) -> None:
         self._begin = monotonic()
-        self._before = read()
-        self._last = self._before
+        self._before = self._last = read()
         self._own: set[str] = set()
 
     def note(self) -> None:
