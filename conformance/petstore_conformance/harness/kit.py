@@ -247,9 +247,8 @@ def sentences() -> dict[str, str]:
 
     A clause is a list item of a docstring, "- sentence [name]", wrapped anywhere.
     """
-    documented = [Repository, Backend, *vars(Repository).values()]
     found = {}
-    for item in documented:
+    for item in (Repository, Backend, *vars(Repository).values()):
         for bullet in re.split(r"^- ", inspect.getdoc(item) or "", flags=re.MULTILINE)[1:]:
             if match := re.match(r"(.+?)\s+\[([a-z-]+)\]", bullet, re.DOTALL):
                 found[match[2]] = " ".join(match[1].split())
