@@ -66,11 +66,8 @@ def _run_tests(reporter: Reporter, seed: int) -> None:
     warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
     plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
     options = [*plugins, "--noconftest", "-c", os.devnull, "-o", "python_classes=Conformance"]
-    with (
-        TemporaryDirectory() as home,  # Hypothesis would leave a folder in the current directory
-        signals_to_stop() as reporter.stopping,
-    ):
-        set_hypothesis_home_dir(home)
+    with TemporaryDirectory() as home, signals_to_stop() as reporter.stopping:
+        set_hypothesis_home_dir(home)  # it would leave a folder in the current directory
         tests = ["--pyargs", "petstore_conformance.suite", f"--hypothesis-seed={seed}"]
         pytest.main([*options, *tests], plugins=[reporter])
 
