@@ -151,12 +151,8 @@ async def sell_once(
     begin_with_token -- whether each handle's first call has the token: then they are one write
     """
     handles, token = (first, second), make_token(f"sell {pet_id}", pet_id)
-    in_turn = (token, None) if begin_with_token else (None, token)
-    placings = [
-        handle.place_order(pet_id, AT, given)
-        for handle in handles
-        for given in (*in_turn, *in_turn)
-    ]
+    tokens = [token, None] * 2 if begin_with_token else [None, token] * 2
+    placings = [handle.place_order(pet_id, AT, each) for handle in handles for each in tokens]
     results = await asyncio.gather(*placings, return_exceptions=True)
     assert {kind(result) for result in results} == {Receipt, ConflictError}, results
     order_id = one_effect(results)
