@@ -161,16 +161,11 @@ class LocationClauses(Kit):
     async def test_a_failure_in_the_block_is_passed_on(self, location: Location) -> None:
         """Open or scratch logs what is raised in its block, or replaces it by another error."""
         group = ExceptionGroup("raised by the kit", [LookupError()])
-        for failure in (
-            *(LookupError("raised by the kit"), OSError("raised by the kit"), TimeoutError()),
-            *(ConflictError("raised by the kit"), StorageError("raised by the kit")),
-            *(UnavailableError("raised by the kit"), asyncio.CancelledError()),
-            group,
-        ):
-            for manager in (
-                location.backend.open(location.settings, Expected()),
-                location.backend.scratch(self.settings),
-            ):
+        named = (LookupError, OSError, ConflictError, StorageError, UnavailableError)
+        others = (TimeoutError(), asyncio.CancelledError(), group)
+        for failure in (*(error("raised by the kit") for error in named), *others):
+            opening = location.backend.open(location.settings, Expected())
+            for manager in (opening, location.backend.scratch(self.settings)):
                 with pytest.raises(type(failure)) as caught:
                     async with manager:
                         raise failure
