@@ -1,7 +1,6 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import cycle
@@ -96,9 +95,8 @@ class ProcessClauses(Kit):
 
     async def _hold_no_event_loop(self, one: Repository, other: Repository) -> None:
         """Make calls while another process stores much in one, and may have locked the store."""
-        calls: Iterator[AnyCall] = cycle(
-            [partial(add_pet, one), one.check, partial(one.get_pet, 1)]
-        )
+        kinds: list[AnyCall] = [partial(add_pet, one), one.check, partial(one.get_pet, 1)]
+        calls = cycle(kinds)
 
         async def call() -> None:
             with suppress(StorageError):  # no caller makes other writes during a restore
