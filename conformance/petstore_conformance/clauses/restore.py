@@ -171,23 +171,21 @@ async def restore_before_a_refusal(repository: Repository, distance: int) -> int
     return highest
 
 
-async def refuse_late(
-    repository: Repository, refused: Pet | Order, error: type[RefusedError]
-) -> None:
+async def refuse_late(repository: Repository, late: Pet | Order, error: type[RefusedError]) -> None:
     """Restore many items of a kind, of which a late one is refused: all before it are there."""
     for position in LATE_POSITIONS:
         first_id = 2**30 * position  # free, and of other pets than the last time
         pairs = [pet_and_order(first_id + number) for number in range(2500)]
         query: AnyQuery = PetQuery(first_id - 1, position)
         items: list[Any] = [pet for pet, _ in pairs]
-        if isinstance(refused, Order):
+        if isinstance(late, Order):
             await repository.restore(items)
             items = [order for _, order in pairs]
             query = OrderQuery(first_id - 1, position)
         with pytest.raises(error):
-            await repository.restore([*items[:position], refused, *items[position:]])
-        if isinstance(refused, Pet):
-            assert await repository.get_pet(refused.id) != refused, "the stored one is replaced"
+            await repository.restore([*items[:position], late, *items[position:]])
+        if isinstance(late, Pet):
+            assert await repository.get_pet(late.id) != late, "the stored one is replaced"
         assert await read_page(repository, query) == items[:position], NOT_STORED
 
 
