@@ -67,9 +67,8 @@ class StandInClient:
         with self._server:
             self._server.execute("BEGIN IMMEDIATE")
             found = self._find(keys) if keys else []
-            held = all(
-                dict(self._find(only(key))).get(key) == value for key, value in conditions.items()
-            )
+            stored = {key: dict(self._find(only(key))).get(key) for key in conditions}
+            held = stored == conditions
             (revision,) = self._server.execute("PRAGMA user_version").fetchone()
             if held and writes:
                 revision += 1
