@@ -219,8 +219,7 @@ def uncertain(history: list[Attempt]) -> list[Attempt]:
     return [
         attempts[0]
         for attempts in _by_key(history).values()
-        if any(attempt.response is None for attempt in attempts)
-        and not any(attempt.got(201) for attempt in attempts)
+        if any(a.response is None for a in attempts) and not any(a.got(201) for a in attempts)
     ]
 
 

@@ -87,10 +87,7 @@ class Race:
 
     def before_gone(self) -> list[Attempt]:
         """Return the attempts; what ended after everything was gone has an unknown outcome."""
-        return [
-            attempt if attempt.ended < self.gone_at else replace(attempt, response=None)
-            for attempt in self.history
-        ]
+        return [a if a.ended < self.gone_at else replace(a, response=None) for a in self.history]
 
     @property
     def responses(self) -> int:
