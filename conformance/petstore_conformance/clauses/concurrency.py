@@ -80,8 +80,8 @@ class ConcurrencyClauses(Kit):
         assert {*pets} <= {*stored.pets}
         items: dict[Any, Any] = {(repository.get_pet, pet.id): pet for pet in stored.pets}
         items |= {(repository.get_order, order.id): order for order in stored.orders}
-        some = (*stored.pets[-20:], *stored.orders)  # again and again, also where nothing is
-        ids = sorted({min(item.id + n, MAX_ID) for item in some for n in range(2)})
+        some = [id_ for _, id_ in [*items][-20:]]  # again and again, also where nothing is
+        ids = sorted({min(id_ + n, MAX_ID) for id_ in some for n in range(2)})
         reads: Any = cycle(product((repository.get_pet, repository.get_order), ids))
         many = [*islice(reads, CALLS_AT_ONCE)]
         many = [*await sample(repository, many, together=True, reads=True)]

@@ -119,14 +119,6 @@ class HasNoIndexOnItsServer(KeepsItsRows):
         return await super().place_order(pet_id, at, token)
 
 
-class LooksAtFiveThousand(MemoryRepository):
-    """A page of orders of a status has those of the next five thousand, so that it costs little."""
-
-    async def list_orders(self, query: OrderQuery) -> list[Order]:
-        found = await super().list_orders(replace(query, count=5000, status=None))
-        return [order for order in found if query.status in (None, order.status)][: query.count]
-
-
 class NamesTheOrderOfAPet(KeepsItsRows):
     """Looks at all orders for the one that a pet is in. No other is slow in what it refuses."""
 
@@ -175,7 +167,6 @@ SABOTEURS["NamesTheOrderOfAPet"] = "cost", in_memory(NamesTheOrderOfAPet)
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
 SABOTEURS["FetchesAllThatHasExpired"] = "cost", in_memory(FetchesAllThatHasExpired)
 SABOTEURS["HasNoIndexOnItsServer"] = "cost", in_memory(HasNoIndexOnItsServer)
-SABOTEURS["LooksAtFiveThousand"] = "cost", in_memory(LooksAtFiveThousand)
 
 
 # In memory if possible: where a sync takes milliseconds, a search of 20,000 rows does not show.

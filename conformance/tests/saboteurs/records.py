@@ -106,18 +106,6 @@ class ContinuesTheLatestWalk(Correct):
         return page
 
 
-@breaks("no-aliasing")
-class ReturnsThePageThatItKeeps(Correct):
-    """A page of records is kept until the next write. No other returns its own list of records."""
-
-    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        key = cursor, count, now, len(self.data.records)
-        if key not in self.kept:
-            self.kept[key] = await super().list_tokens(cursor, count, now)
-        page: TokenPage = self.kept[key]
-        return page
-
-
 @breaks("token-deleted")
 class DeletesWithEveryThirdCreate(Correct):
     """An order deletes two records that have expired, but three creates delete two together."""
