@@ -134,8 +134,8 @@ class DurabilityClauses(Kit):
                 async with location.open() as repository:
                     for status in (None, *PetStatus):
                         await check_page(repository, PetQuery(0, 9999, status), pets)
-                    seventh = [pet for pet in pets if pet.id % 7 == number]
-                    some = await sample(repository, seventh, together=True, reads=True)
+                    eighth = [pet for pet in pets if pet.id % 8 == number]
+                    some = await sample(repository, eighth, together=True, reads=True)
                     found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in some))
                     assert found == some
                     pets = await self._change_some(repository, pets, number)
