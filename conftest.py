@@ -19,6 +19,7 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+os.environ.pop("PYTHONUNBUFFERED", None)  # what commands print is in buffers, as it is for users
 os.environ.setdefault("PYTEST_TIMEOUT", f"{600 * PATIENCE}")  # read by pytest-timeout
 
 

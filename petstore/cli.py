@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _open_closed_streams()
     _reset_signals()
     warnings.showwarning = lambda message, *_: _report(logging.WARNING, str(message))
+    status = 0
     try:
         status = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()  # so that a failure is noticed here, not at interpreter exit
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if error.errno not in _CANNOT_WRITE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
-        closed = isinstance(error, BrokenPipeError)  # by the reader of the pipe
-        status = 0 if closed else _fail_to_write(error)
+        if not isinstance(error, BrokenPipeError):  # the reader of the pipe has seen enough
+            status = _fail_to_write(error)
     sys.exit(status)
 
 
