@@ -18,9 +18,8 @@ from msgspec import NODEFAULT
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
 from petstore.config.settings import Settings, settings_of
-from tests.support.command import COMMAND, SECRET, error_message, in_process, run_command
-from tests.support.services import KEY, Live, environment
-from tests.support.waiting import HANG_SECONDS
+from tests.support.command import SECRET, error_message, in_process, run_command, run_streams
+from tests.support.services import KEY, Live
 
 NO_KEY = (
     "petstore: no API key is set, so no client could be admitted. Set PETSTORE_API_KEYS_FILE (to"
@@ -273,16 +272,7 @@ class TestOtherCommands:
     def test_a_closed_pipe_is_not_an_error(self, arguments: str) -> None:
         reader, writer = os.pipe()
         os.close(reader)
-        env = environment(backend="memory")
-        env.pop("PYTHONUNBUFFERED", None)
-        done = subprocess.run(
-            [*COMMAND, *arguments.split()],
-            env=env,
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+        done = run_streams(*arguments.split(), settings={"backend": "memory"}, stdout=writer)
         os.close(writer)
         assert done.returncode == 0
         assert not re.search(b"Exception|Traceback", done.stderr)
