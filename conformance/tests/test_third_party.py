@@ -202,7 +202,7 @@ def test_its_own_tests_pass(author: Author) -> None:
     assert int(match[1]) == len(clauses(Conformance)) - len(unclaimed) + own
 
 
-@pytest.mark.timeout(1200)  # two whole runs of the kit, beside other tests
+@pytest.mark.timeout(1200)  # the kit runs twice in it, and twice in the fixture
 def test_the_recipe_for_a_ci_passes_with_the_other_template(author: Author) -> None:
     home = author.directory.parent
     run(author.venv / "bin/petstore-conformance", "new", "disk", "--template=file", cwd=home)

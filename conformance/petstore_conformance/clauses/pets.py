@@ -27,7 +27,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import AnyCall, create
+from petstore_conformance.model.calls import create
 from petstore_conformance.model.model import matching
 from petstore_conformance.model.reads import (
     check_page,
@@ -47,6 +47,7 @@ from petstore_conformance.model.values import (
     NAMES,
     NOW,
     PET_STATUSES,
+    REX,
     absent_ids,
     make_token,
 )
@@ -298,10 +299,8 @@ class PageClauses(Kit):
         # It compares what is returned only with what was returned: nothing else fails it.
         stray: Any = (Pet(1, "", 1), Order(1, 1, OrderStatus.PLACED, AT))
         queries = [PetQuery(0, 3), OrderQuery(0, 3), *every_filter(0, 99)]
-        reads: list[AnyCall] = [partial(read_page, repository, query) for query in queries]
-        if not self.remote:
-            reads.append(partial(some_records, repository))
-        for number in range(4):  # at first all pages are empty
+        reads = [partial(read_page, repository, query) for query in queries]
+        for number in range(5):  # at first all pages are empty
             for read in reads:
                 for page in (*await asyncio.gather(read(), read()), await read()):
                     before = [*page]
@@ -314,8 +313,12 @@ class PageClauses(Kit):
                 for read in reads:
                     kept.append(page := await read())
                     pages.append([*page])
-                new = NewPet("Rex", number, PetStatus.SOLD)
-                await repository.create_pet(new, make_token(f"{number}", new))
+                await repository.create_pet(NewPet("Rex", number, PetStatus.SOLD))
                 await repository.update_order(placed.id, FINAL_STATUSES[number % 2])
                 await repository.place_order(await add_pet(repository), AT)
                 assert [[*page] for page in kept] == pages, "a returned list has changed afterwards"
+        for name in () if self.remote else ("one", "another"):  # at first there are no records
+            listed = await some_records(repository)
+            records, listed[:] = [*listed], [] if listed else stray
+            assert await some_records(repository) == records, "a change of records is returned"
+            await repository.create_pet(REX, make_token(name, REX))

@@ -198,7 +198,7 @@ class PairsIdsWithRows(Correct):
         return dict(zip(ids, rows, strict=False)).get(pet_id)
 
 
-@breaks("overlapping-calls")
+@breaks("healthy")
 class LetsFiveHundredWait(Correct):
     """Its queue of writes is bounded by less than a service has in flight."""
 
