@@ -348,7 +348,7 @@ class RestoreClauses(Kit):
                 await repository.restore(both)
             (order,) = await place_orders(repository)
             later = order.pet_id if isinstance(item, Pet) else order.id
-            assert later > id_, "the counter is too low"
+            assert later > id_, f"the counter is too low after {item}"
         highest, order_ids = 0, list[int]()
         for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
             if not await repository.get_pet(id_) and not await repository.get_order(id_):
