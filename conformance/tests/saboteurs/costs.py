@@ -132,7 +132,8 @@ class NamesTheOrderOfAPet(KeepsItsRows):
 
 class HasItsOwnLimit(MemoryRepository):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        return (await super().list_orders(query))[: 20_000 if query.status is None else 5000]
+        most = query.count if query.status is None else 5000
+        return (await super().list_orders(query))[:most]
 
 
 class CompactsItsLog(KeepsItsRows):
