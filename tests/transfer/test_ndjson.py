@@ -179,8 +179,11 @@ def test_unusable_files_are_reported(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == export_of([])
 
 
-@pytest.mark.parametrize("lines", [0, len(GOOD)])
-def test_an_export_whose_reader_is_gone_before_the_end_fails(lines: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lines", "unbuffered"), [(0, ""), (len(GOOD), ""), (len(GOOD), "1")])
+def test_an_export_whose_reader_is_gone_before_the_end_fails(
+    lines: int, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     chosen = place_settings(DURABLE[0], tmp_path / "place")
     (tmp_path / "file").write_bytes(export_of(GOOD[:lines]))
     assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
