@@ -108,7 +108,7 @@ class IdempotencyToken(Struct, frozen=True, gc=False):
 
     value -- 32 bytes that identify the write: a digest, in which every byte counts
     fingerprint -- 32 bytes: a digest of what the write stores, and so of another operation another
-    now -- the caller's clock, in seconds since 1970: an int64, as is `until`
+    now -- the caller's clock, in seconds since 1970: up to 2**53 - 1, as is `until`
     until -- when the record of this write expires, on the same clock
     """
 

@@ -241,6 +241,17 @@ class LosesTheLastWrite(Filed):
         return await method(self, *arguments, **named)
 
 
+class SavesRestoredItemsLater(SavesWhenClosed):
+    """Saves what was restored a moment after it was acknowledged."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = await super().call(method, *arguments, **named)
+        later = 0.01 if method.__name__ == "restore" else 0
+        asyncio.get_running_loop().call_later(later, self.write, self.data)
+        await asyncio.sleep(0.01 - later)
+        return result
+
+
 class LocksInItsProcess(Filed):
     """Takes no lock that another process would see."""
 
@@ -347,6 +358,14 @@ class MakesTheFolderOfItsLock(Filed):
         super().close()
         if not self.path.exists():
             rmtree(self.path.parent, ignore_errors=True)
+
+
+class MarksItsEnd(Filed):
+    """Leaves a mark beside its file when it is closed, also if the file is gone."""
+
+    def close(self) -> None:
+        super().close()
+        Path(f"{self.path}.closed").touch()
 
 
 class IdentifiesItsPath(Filed):
@@ -539,6 +558,16 @@ async def scratch_filed(settings: LocationSettings) -> AsyncIterator[LocationSet
     """Yield the settings of a file in a directory of its own."""
     with TemporaryDirectory() as directory:
         yield replace(settings, location=f"{directory}/store")
+
+
+@asynccontextmanager
+async def scratch_at(path: Path) -> AsyncIterator[LocationSettings]:
+    """Yield the settings of a file; remove it, and those whose names begin with its name."""
+    try:
+        yield LocationSettings(str(path))
+    finally:
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink(missing_ok=True)
 
 
 @asynccontextmanager

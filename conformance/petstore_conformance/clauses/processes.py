@@ -46,6 +46,9 @@ It is a third of the steps of a backend on SQL, whose transactions take three or
 KILLING_SECONDS = 15
 """After this time no more of them are started."""
 
+CALLS: Final = 7
+"""How many calls `write_each_kind` makes."""
+
 MEETINGS: Final = 20
 """How often two processes write the same at once."""
 
@@ -113,11 +116,14 @@ class ProcessClauses(Kit):
         """Let two processes make their first new location: each must have its own."""
         backend = replace(location.backend, open=partial(open_new, location.backend))
         new = Location(backend, self.settings)
-        async with child(new, closes=True) as one:
+        async with AsyncExitStack() as stack:
+            opening = (stack.enter_async_context(child(new, closes=True)) for _ in range(2))
+            one, other = await asyncio.gather(*opening)  # at the same moment
             await add_pet(one)
-            async with child(new, closes=True) as other:
-                assert await other.list_pets(PetQuery(0, 9)) == []
-                await add_pet(other)
+            assert await other.list_pets(PetQuery(0, 9)) == []
+            async with child(new, closes=True) as third:
+                assert await third.list_pets(PetQuery(0, 9)) == []
+                await add_pet(third)
                 assert len(await one.list_pets(PetQuery(0, 9))) == 1
 
     @location_clause("durable-killed", needs="durable")
@@ -129,6 +135,8 @@ class ProcessClauses(Kit):
         await self._write_and_kill(location, 0, others=20)
         in_time = time_limit(KILLING_SECONDS)
         chosen = current().spread(range(1, steps + 1), KILLS)
+        for call in range(CALLS - 1):
+            await self._write_and_kill(location, 0, last_call=call)
         for number, step in enumerate(chosen):
             if not in_time():
                 current().note(number, len(chosen))
@@ -155,16 +163,21 @@ class ProcessClauses(Kit):
         last = min(pet_id + len(news), MAX_ID)
         return await read_what_is_written(repository, news, last, lists=False)
 
-    async def _write_and_kill(self, location: Location, step: int, *, others: int = 0) -> int:
+    async def _write_and_kill(
+        self, location: Location, step: int, *, others: int = 0, last_call: int = CALLS
+    ) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
 
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
+        last_call -- as soon as the result of this call is sent, it ends
         others -- how many creates are in flight then
         """
-        name = f"killed after {step}, beside {others}"
-        free_id = HIGHEST - 100 * others - step  # ids are assigned above the highest one
+        name = f"killed after {step} and {last_call}, beside {others}"
+        free_id = (
+            HIGHEST - 100 * (others + last_call) - step
+        )  # ids are assigned above the highest one
         acknowledged = list[Pet | Order]()
-        async with child(location, last_write=step) as killed:
+        async with child(location, last_write=step, last_call=last_call) as killed:
             with suppress(UnavailableError):
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items

@@ -27,7 +27,13 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import add_pet, place_at, place_orders, status_of
+from petstore_conformance.clauses.orders import (
+    FINAL_STATUSES,
+    add_pet,
+    place_at,
+    place_orders,
+    status_of,
+)
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
@@ -74,6 +80,8 @@ MEASURED: Final = [Pet(2**43 + number, "Rex", number) for number in range(200)]
 
 ALL_ITEMS: Final = 41_000
 """About how many items the clause restores if there is time."""
+
+LIVE: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
@@ -187,6 +195,12 @@ async def refuse_late(repository: Repository, late: Pet | Order, error: type[Ref
         if isinstance(late, Pet):
             assert await repository.get_pet(late.id) != late, "the stored one is replaced"
         assert await read_page(repository, query) == items[:position], NOT_STORED
+
+
+async def refuse_others(repository: Repository, order: Order) -> None:
+    """Restore other orders of the pet of an order that was placed here; each must be refused."""
+    for id_, live in product((1, min(order.id + 2**40, MAX_ID)), LIVE):
+        await refuse(repository, ConflictError, replace(order, id=id_, status=live))
 
 
 class RestoreClauses(Kit):
@@ -429,7 +443,7 @@ class RestoreClauses(Kit):
             await repository.restore([order])
             orders.append(order)
 
-        for live in (OrderStatus.PLACED, OrderStatus.COMPLETED):
+        for live in LIVE:
             for status in PET_STATUSES:
                 pet = Pet(next(ids), "Rex", 7, status)
                 pets.append(pet)
@@ -447,10 +461,8 @@ class RestoreClauses(Kit):
                 pets.append(pet)
                 orders.append(first)
         await check_stored(repository, pets, orders)
-        for order in await asyncio.gather(*(place_at(repository, AT) for _ in range(3))):
-            lower = replace(order, id=1)
-            higher = replace(order, id=min(order.id + 2**40, MAX_ID))
-            for restored in (lower, higher):  # its pet is in an order that was placed here
-                await refuse(repository, ConflictError, restored)
-            await repository.update_order(order.id, OrderStatus.CANCELLED)
-            await refuse(repository, ConflictError, higher)
+        placed = await asyncio.gather(*(place_at(repository, AT) for _ in range(4)))
+        for order, final in zip(placed, cycle(FINAL_STATUSES)):
+            await refuse_others(repository, order)
+            await repository.update_order(order.id, final)
+            await refuse_others(repository, order)

@@ -81,7 +81,12 @@ class Child(Forwarding):
 
 @asynccontextmanager
 async def child(
-    location: Location, *, notes: str = "", closes: bool = False, last_write: int | None = None
+    location: Location,
+    *,
+    notes: str = "",
+    closes: bool = False,
+    last_write: int | None = None,
+    last_call: int | None = None,
 ) -> AsyncIterator[Child]:
     """Open a location in another process, which is killed when the block ends.
 
@@ -89,9 +94,10 @@ async def child(
     closes -- whether the process closes its repository first, which removes a location of its own
     last_write -- once it is open, the process counts its writes, and ends at once after this one; 0
         only counts
+    last_call -- the process ends at once when it has sent the result of this call; the first is 0
     """
     try:
-        opened = pack((location.backend, location.settings, notes, last_write))
+        opened = pack((location.backend, location.settings, notes, last_write, last_call))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
             f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"

@@ -44,8 +44,10 @@ async def open_new(
     backend: Backend, settings: Any, expected: Expected
 ) -> AsyncIterator[Repository]:
     """Open a new location of this process, which is removed on exit."""
-    async with backend.scratch(settings) as scratch, backend.open(scratch, expected) as repository:
-        yield repository
+    async with backend.scratch(settings) as scratch:
+        await asyncio.sleep(0.2)  # another process may make its own meanwhile
+        async with backend.open(scratch, expected) as repository:
+            yield repository
 
 
 class FolderNotes:
@@ -106,6 +108,8 @@ async def _serve() -> None:
             data = pack((number, RuntimeError(text), writes.number))
         output.write(data)
         output.flush()
+        if number == last_call:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
         try:
@@ -113,7 +117,7 @@ async def _serve() -> None:
         except BaseException as error:  # noqa: BLE001 - the other process raises it
             send(number, error)
 
-    backend, settings, notes, last_write = await receive(reader)
+    backend, settings, notes, last_write, last_call = await receive(reader)
     writes = _Writes(last_write)
     expected = Expected(notes=FolderNotes(notes) if notes else None)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:

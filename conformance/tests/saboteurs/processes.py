@@ -1,7 +1,6 @@
 """What a backend may do wrong that only another process shows."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
 from tempfile import gettempdir
@@ -15,19 +14,14 @@ from conformance.tests.saboteurs.registry import SABOTEURS
 NUMBERS = count()
 
 
-@asynccontextmanager
-async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSettings]:
-    """Yield the next file of this process, which another process may have, too."""
-    path = Path(gettempdir(), f"petstore-saboteur-{next(NUMBERS)}")
-    try:
-        yield LocationSettings(str(path))
-    finally:
-        for file in path.parent.glob(f"{path.name}*"):
-            file.unlink(missing_ok=True)
+def scratch_numbered(_: LocationSettings) -> AbstractAsyncContextManager[LocationSettings]:
+    """Take the next file that is not there, which another process may take, too."""
+    numbered = (Path(gettempdir(), f"petstore-saboteur-{number}") for number in NUMBERS)
+    return filed.scratch_at(next(path for path in numbered if not path.exists()))
 
 
 for kind in (
-    *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite),
+    *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.SavesRestoredItemsLater),
     *(filed.SavesRecordsLast, filed.TakesUtcForLocalTime, filed.ShowsWhatItSavesLater),
     filed.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
 ):

@@ -185,6 +185,16 @@ class StopsAtARenewedRecord(Correct):
             del self.data.records[record.value], self.queue[0]
 
 
+@breaks("token-deleted")
+class DeletesARenewedRecord(StopsAtARenewedRecord):
+    """Its queue has the old expiry of a record, and then it deletes the new one."""
+
+    def delete_expired(self, now: int) -> None:
+        self.queue.sort(key=lambda record: record.until)
+        while self.queue and self.queue[0].until <= now:
+            self.data.records.pop(self.queue.pop(0).value, None)
+
+
 def restoring(name: str, restore: Callable[[Correct, TokenRecord], None]) -> None:
     """Register a saboteur with its own way to restore a record."""
     breaks("restore-token")(type(name, (Correct,), {"restore_record": restore}))
@@ -285,11 +295,11 @@ class EndsAfterExpiredRecords(Correct):
 
 @breaks("token-deleted")
 class KeepsRestoredRecords(Correct):
-    """What was restored is not in the index of times, by which expired records are found."""
+    """What was restored is in the index of expired records only once it was opened again."""
 
     def restore_record(self, record: TokenRecord) -> None:
         super().restore_record(record)
-        self.data.extra.setdefault("restored", set()).add(record.value)
+        self.noted.add(record.value)
 
     def may_delete(self, expired: TokenRecord) -> bool:
-        return expired.value not in self.data.extra.get("restored", ())
+        return expired.value not in self.noted

@@ -18,7 +18,6 @@ from petstore.contract import (
     OrderStatus,
     Pet,
     PetQuery,
-    PetStatus,
     Receipt,
     StorageError,
     UnavailableError,
@@ -304,10 +303,13 @@ class OrderOfAnAbsentPetIsAConflict(Correct):
 
 
 @breaks("restore-live")
-class RestoresTwoOrdersOfOnePet(Correct):
-    def check_live(self, order: Order, pet: Pet) -> None:
-        if pet.status is not PetStatus.PENDING or order.status is not OrderStatus.PLACED:
-            super().check_live(order, pet)
+class UnlinksCompletedOrders(Correct):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        self.noted.add(order_id)
+        return await super().update_order(order_id, status)
+
+    def orders_of(self, pet_id: int) -> list[Order]:
+        return [order for order in super().orders_of(pet_id) if order.id not in self.noted]
 
 
 @breaks("restore-live")

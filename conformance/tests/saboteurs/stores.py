@@ -1,7 +1,10 @@
 """What a backend may do wrong with the identity of its store."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import time_ns
 from uuid import uuid4
 
@@ -9,7 +12,7 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests import filed
-from conformance.tests.correct import STORES, Correct, Store, backend, find
+from conformance.tests.correct import STORES, Correct, LocationSettings, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     Access,
@@ -216,6 +219,16 @@ class KeepsNoEmptyStore(Correct):
 SABOTEURS["LooksForItsFile"] = "store-gone", filed.backend(filed.LooksForItsFile)
 # No other is unavailable as it must be, and leaves something.
 SABOTEURS["MakesTheFolderOfItsLock"] = "store-gone", filed.backend(filed.MakesTheFolderOfItsLock)
+FOLDER = TemporaryDirectory()
+
+
+def scratch_beside(_: LocationSettings) -> AbstractAsyncContextManager[LocationSettings]:
+    """Take a file in a folder that stays."""
+    return filed.scratch_at(Path(FOLDER.name, uuid4().hex))
+
+
+beside = replace(filed.backend(filed.MarksItsEnd), scratch=scratch_beside)
+SABOTEURS["MarksItsEnd"] = "store-gone", beside
 SABOTEURS["TouchesItsFile"] = "store-kept", filed.backend(filed.TouchesItsFile)
 SABOTEURS["IdentifiesItsPath"] = "store-gone", filed.backend(filed.IdentifiesItsPath)
 

@@ -59,6 +59,7 @@ def remembering(clause: str, name: str, number: int) -> None:
 
 recording("KeepsRecordsForADay", lambda token: token.now + 24 * 60 * 60)
 recording("KeepsTimesIn32Bits", lambda token: token.until % 2**32)
+recording("KeepsTimesAsDates", lambda token: min(token.until, 253_402_300_799))  # of 9999
 recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.now + 1))
 remembering("token-replayed", "RemembersAThousandTokens", 1000)
 remembering("restore-token", "RemembersTenThousandTokens", 10_000)
