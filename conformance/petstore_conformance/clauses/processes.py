@@ -37,10 +37,11 @@ from petstore_conformance.model.reads import check_shown, read_all
 from petstore_conformance.model.timing import measure, time_limit
 from petstore_conformance.model.values import AT, REX
 
-KILLS: Final = 20
+KILLS: Final = 15
 """How many processes are killed within their writes at most, if there is time for them.
 
-It is a third of the steps of a backend on SQL, whose transactions take three or more.
+With those killed after a call it is a third of the steps of a backend on SQL, whose transactions
+take three or more.
 """
 
 KILLING_SECONDS = 15
@@ -124,6 +125,7 @@ class ProcessClauses(Kit):
             async with child(new, closes=True) as third:
                 assert await third.list_pets(PetQuery(0, 9)) == []
                 await add_pet(third)
+                assert len({one.store, other.store, third.store}) == 3, "two have one identity"
                 assert len(await one.list_pets(PetQuery(0, 9))) == 1
 
     @location_clause("durable-killed", needs="durable")
