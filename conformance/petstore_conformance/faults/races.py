@@ -8,7 +8,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -118,21 +118,18 @@ class Client:
 
     async def run(self) -> None:
         """Act until the race is over, then repeat the last writes that got 201."""
-        try:
-            with suppress(GoneError):
-                while not self._race.over:
-                    await self._race.going.wait()
-                    if self.random.random() < self._race.reconnecting:
-                        self.close()
-                    self._race.busy += 1
-                    try:
-                        await self.act()
-                    finally:
-                        self._race.busy -= 1
-                for action, key, id_ in self._created[-REPEATED:]:
-                    await self._send(action, key, id_)
-        finally:
-            self.close()
+        with closing(self), suppress(GoneError):
+            while not self._race.over:
+                await self._race.going.wait()
+                if self.random.random() < self._race.reconnecting:
+                    self.close()
+                self._race.busy += 1
+                try:
+                    await self.act()
+                finally:
+                    self._race.busy -= 1
+            for action, key, id_ in self._created[-REPEATED:]:
+                await self._send(action, key, id_)
 
     def close(self) -> None:
         """Close the connections; they are opened again when they are needed."""
