@@ -141,8 +141,7 @@ class Client:
         race, choice = self._race, self.random.random()
         pet_id = self.random.choice(race.stock) if race.stock else 0
         if choice < 0.05 or not pet_id:
-            created = await self.post("create", 0)
-            if created is not None:
+            if created := await self.post("create", 0):
                 race.stock = [*race.stock[-race.offered :], created["id"]]
         elif choice < 0.4 or not race.placed:
             order = await self.post("place", pet_id)
@@ -228,10 +227,7 @@ class Client:
     async def _send(
         self, action: str, key: str, id_: int, value: str = "", over: int = 0
     ) -> RecordedResponse:
-        """Write, again and again until there is a response.
-
-        over -- which connection
-        """
+        """Write over a connection, again and again until there is a response."""
         while True:
             if response := await self._exchange(action, key, id_, value, over):
                 return response
