@@ -52,21 +52,18 @@ class RunningService:
     def workers(self) -> list[int]:
         """Return the ids of the worker processes that are alive."""
         assert self.process is not None
-        found = children()[self.process.pid]
-        return [child for child in found if b"spawn_main" in _command_line(child)]
+        found = list[int]()
+        for child in children()[self.process.pid]:
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(child)
+        return found
 
 
 def send(process: int, signal_: int) -> None:
     """Send a signal to a process, unless it has ended."""
     with suppress(ProcessLookupError):
         os.kill(process, signal_)
-
-
-def _command_line(process: int) -> bytes:
-    """Return that of a process; nothing if it has ended."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    return b""
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
