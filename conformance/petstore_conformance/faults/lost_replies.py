@@ -148,8 +148,7 @@ class Caller:
                 self.outcome.found.add(late, f"{text}\n{stack(task)}")
                 task.cancel()
             elif not task.cancelled() and not isinstance(task.exception(), (*expected, NoneType)):
-                text = f"{name}, {why}: {task.exception()!r}"
-                self.outcome.found.add("wrong error", text)
+                self.outcome.found.add("wrong error", f"{name}, {why}: {task.exception()!r}")
         self.proxy.heal()
         if pending:
             await asyncio.wait(pending, timeout=self.options.timeout_seconds)

@@ -201,8 +201,7 @@ class Rounds:
         for cause in broken:
             outcome.found.add(*_described(cause, "otherwise wrong"))
         if race.failed:
-            log = f"in the log of the service:\n{stage.error()}"
-            outcome.found["wrong error"].insert(0, log)
+            outcome.found["wrong error"].insert(0, f"in the log of the service:\n{stage.error()}")
         outcome.counts.update(counts, requests=len(race.history), unknown=race.unknown)
         outcome.counts["acknowledged"] += sum(a.effect is not None for a in race.history)
         for name in stage.happened:
