@@ -46,12 +46,9 @@ class Cores:
             ("this process and those that it started", self._own & self._last.keys()),
             ("the processes of this machine", self._last.keys()),
         ):
-            ran = waited = 0
-            for thread in names:
-                ran_before, waited_before = self._before.get(thread, (0, 0))
-                ran_now, waited_now = self._last[thread]
-                ran += ran_now - ran_before
-                waited += waited_now - waited_before
+            times = [(self._before.get(thread, (0, 0)), self._last[thread]) for thread in names]
+            ran = sum(now[0] - before[0] for before, now in times)
+            waited = sum(now[1] - before[1] for before, now in times)
             if waited > ran and waited / 1e9 >= max(EXCUSED_SECONDS, seconds / 4):
                 return (
                     f"the machine is too busy: in {seconds:.0f} s {who} waited"
