@@ -170,11 +170,8 @@ class CostClauses(Kit):
                 if min(other) > GROWTH * min(one) + SPARE_SECONDS[measured[1]]
             }
             late = time() - end
-            if number < LEAST_TIMES:
-                continue
-            if not longer or late > COMPARED_SECONDS:
-                break
-            if late > 0 and not any(by_chance(*pair) for pair in longer.values()):
+            certain = late > 0 and not any(by_chance(*pair) for pair in longer.values())
+            if number >= LEAST_TIMES and (certain or not longer or late > COMPARED_SECONDS):
                 break
         grows = [
             f"{name}: {1000 * min(one):.2f} ms{unit} in a small store, {1000 * min(other):.2f} ms"
