@@ -102,12 +102,8 @@ class CostClauses(Kit):
             await asyncio.gather(*(place_at(one, AT) for one in handles for _ in range(2)))
 
         async def long_names() -> None:
-            names = (
-                "n" * self.longest_name(70_000),
-                " " * 30_000 + "n",
-                "n " * 15_000,
-                LONGEST_NAME,
-            )
+            most = self.longest_name(70_000)
+            names = "n" * most, " " * 30_000 + "n", "n " * 15_000, LONGEST_NAME
             for new in self.storable(NewPet(name, 7) for name in names):
                 await repository.create_pet(new)
 
