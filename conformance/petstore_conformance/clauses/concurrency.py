@@ -119,8 +119,7 @@ class ConcurrencyClauses(Kit):
         with TemporaryDirectory() as notes:
             async with location.open_several(4, notes) as opened:
                 await self._write_in_opposite_orders(opened)
-                numbers: Sequence[int] = range(CALLS_AT_ONCE)
-                numbers = await sample(opened[0], numbers, together=True)
+                numbers = await sample(opened[0], range(CALLS_AT_ONCE), together=True)
                 await asyncio.gather(*(opened[0].create_pet(REX) for _ in numbers))
             for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
                 async with location.open_several(1, notes):
@@ -223,8 +222,7 @@ class ConcurrencyClauses(Kit):
             async def read() -> None:
                 pet, found, pets, orders, _ = await views(order)
                 ids = [item and item.id for item in (pet, *pets, found, *orders)]
-                gone = "it is gone while it changes"
-                assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
+                assert ids == [order.pet_id] * 2 + [order.id] * 2, "it is gone while it changes"
 
             async def update() -> Any:
                 await yield_to_others(tenths)  # a repository in memory may take no longer
