@@ -190,9 +190,7 @@ class ConcurrencyClauses(Kit):
         """Read while equal reads are in flight that began before the write; nothing vanishes.
 
         A read that is still in flight, because a network held it up, may get the old state: some
-        of many do. So many orders are changed, several at a time.
-
-        given -- these orders, which are placed
+        of many do. So many orders are changed, several at a time; those given are placed.
         """
         in_time, tried = time_limit(WATCHING_SECONDS), list[Any]()
         kinds = cycle(product(range(0, 12, 2), FINAL_STATUSES, range(4)))
@@ -272,10 +270,7 @@ class Overlap(Struct):
     orders: dict[int, OrderStatus] = {}
 
     async def order(self, pet_id: int, pages: int) -> None:
-        """Order a pet and cancel; order another, which stays so.
-
-        pages -- for about how many pages the order stays placed
-        """
+        """Order a pet, and cancel after about so many pages; order another, which stays so."""
         order_id = await self._place(pet_id)
         await self._place(await add_pet(self.repository))
         await self.length.wait(10 * pages)
