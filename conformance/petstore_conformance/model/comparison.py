@@ -62,9 +62,6 @@ class Recorded(Forwarding):
 class Comparison(RuleBasedStateMachine):
     """Makes the same calls to a repository and to the model, and compares the results.
 
-    A location that can be shared is opened several times, and any of them may be closed and opened
-    again.
-
     kit -- the kit whose backend is tested
     reached -- how often the runs did what they must do some time, by name
     end -- after this time no call is made; on the monotonic clock
