@@ -226,8 +226,7 @@ class CancellationClauses(Kit):
             making = [0, 0] if alone else [trial.tenth % 2, 2]  # equal calls, before and after
             equal = [asyncio.create_task(attempt(trial.make)) for _ in range(making[0])]
             cancelled = 1 if alone else len(many) if trial.tenth == TENTHS[0] else 6
-            trying = trial.cancel(cancelled, twice=trial.tenth % 3 == 1)
-            cancelling = asyncio.create_task(trying)
+            cancelling = asyncio.create_task(trial.cancel(cancelled, twice=trial.tenth % 3 == 1))
             await yield_to_others()  # those to be cancelled come first, and may lead a group
             equal += [asyncio.create_task(attempt(trial.make)) for _ in range(making[1])]
             writes = [asyncio.create_task(create(repository, new)) for new in news]

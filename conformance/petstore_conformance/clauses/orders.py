@@ -114,8 +114,7 @@ async def check_agreement(repository: Repository) -> None:
     expected = dict.fromkeys(ordered, PetStatus.AVAILABLE)
     expected |= {order.pet_id: PET_STATUS_BY_ORDER[order.status] for order in live}
     for pets in (single, stored.pets):
-        statuses = {pet.id: pet.status for pet in pets if pet and pet.id in ordered}
-        assert statuses == expected
+        assert {pet.id: pet.status for pet in pets if pet and pet.id in ordered} == expected
     pending = {pet.id for pet in stored.pets if pet.status is PetStatus.PENDING}
     assert pending <= ordered, "a pet is pending, but in no order"
 

@@ -244,8 +244,7 @@ class ModelMachine(Comparison):
         order = self._order(index)
         after = min(max(0, order.id + offset), MAX_ID)
         for order_id in (order.id, max(after, 1)):
-            found = self._run(self._repository.get_order(order_id))
-            assert found == self._model.order(order_id)
+            assert self._run(self._repository.get_order(order_id)) == self._model.order(order_id)
         self._check_page(OrderQuery(after, count, status))
 
     @precondition(lambda self: not self.kit.remote)
