@@ -163,8 +163,7 @@ async def sell_once(
         return_exceptions=True,
     )
     assert {kind(result) for result in updated} == {Order, ConflictError}, updated
-    (order,) = [result for result in updated if isinstance(result, Order)]
-    return order
+    return next(result for result in updated if isinstance(result, Order))
 
 
 class OrderClauses(Kit):
