@@ -81,10 +81,8 @@ class Reporter:
         self._clauses = {test: clause for clause, test in clauses(Conformance).items()}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out the clauses that were not chosen; sort the others by their classes."""
+        """Leave out the clauses that were not chosen."""
         items[:] = [item for item in items if self._clauses[item.name] in self.chosen]
-        order = [name for class_ in self._tested.__mro__ for name in vars(class_)]
-        items.sort(key=lambda item: order.index(item.name))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

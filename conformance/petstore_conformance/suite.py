@@ -16,16 +16,20 @@ from petstore_conformance.clauses.stores import StoreClauses
 from petstore_conformance.clauses.tokens import ExpiryClauses, TokenClauses
 
 
-# The simplest clauses first: what fails one of them probably fails some of those after it, too.
-class RemoteConformance(
-    PetClauses,
-    PageClauses,
-    OrderClauses,
-    TokenClauses,
-    ConcurrencyClauses,
+# pytest begins with the last base: the simplest clauses, because what fails one of them probably
+# fails some of those after it, too.
+class _Calls(
     CancellationClauses,
-    ModelClause,
+    ConcurrencyClauses,
+    TokenClauses,
+    OrderClauses,
+    PageClauses,
+    PetClauses,
 ):
+    pass
+
+
+class RemoteConformance(ModelClause, _Calls):
     """The clauses that hold for a repository in another process, such as behind an HTTP service.
 
     Those of opening, closing, restoring and expiry are left out: they need the backend itself.
@@ -33,17 +37,17 @@ class RemoteConformance(
 
 
 class Conformance(
-    RemoteConformance,
-    ExpiryClauses,
-    LocationClauses,
-    StoreClauses,
-    RestoreClauses,
-    RecordClauses,
-    DurabilityClauses,
-    SharingClauses,
-    ProcessClauses,
-    CostClauses,
     ModelClause,
+    CostClauses,
+    ProcessClauses,
+    SharingClauses,
+    DurabilityClauses,
+    RecordClauses,
+    RestoreClauses,
+    StoreClauses,
+    LocationClauses,
+    ExpiryClauses,
+    _Calls,
 ):
     """The clauses of a backend: its tests subclass this, with `backend` and `settings`."""
 

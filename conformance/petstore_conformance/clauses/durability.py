@@ -196,8 +196,7 @@ class DurabilityClauses(Kit):
             sold = pet_and_order(id_, PetStatus.SOLD)
             record = record_of(make_token("restored", REX, PAST), id_)
             await repository.restore([*sold, *pet_and_order(id_ + 1, PetStatus.PENDING), record])
-            before = Order(id_ + 3, id_, OrderStatus.CANCELLED, AT)  # of a pet that was sold later
-            await repository.restore([before])
+            await repository.restore([Order(id_ + 3, id_, OrderStatus.CANCELLED, AT)])  # before
             await repository.update_order(id_ + 1, OrderStatus.COMPLETED)
             stored = await read_all(repository)
             records = await read_records(repository, 5000, PAST)

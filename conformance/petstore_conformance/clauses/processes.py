@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from itertools import cycle
+from itertools import count, cycle
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -47,8 +47,8 @@ take three or more.
 KILLING_SECONDS = 15
 """After this time no more of them are started."""
 
-CALLS: Final = 7
-"""How many calls `write_each_kind` makes."""
+NUMBERS: Final = count()
+"""Those of the processes that are killed."""
 
 MEETINGS: Final = 20
 """How often two processes write the same at once."""
@@ -135,49 +135,40 @@ class ProcessClauses(Kit):
             await self._make_new_locations(location)
         steps = await self._write_and_kill(location, 0)
         await self._write_and_kill(location, 0, others=20)
+        for call in range(6):  # of `write_each_kind`; the last is the seventh
+            await self._write_and_kill(location, 0, last_call=call)
         in_time = time_limit(KILLING_SECONDS)
         chosen = current().spread(range(1, steps + 1), KILLS)
-        for call in range(CALLS - 1):
-            await self._write_and_kill(location, 0, last_call=call)
         for number, step in enumerate(chosen):
             if not in_time():
                 current().note(number, len(chosen))
                 break
             await self._write_and_kill(location, step)
+        # Long names are written for a while, perhaps those of several pets together.
+        news = [NewPet("n" * self.longest_name(2**20), 7)] * 7 + [REX]
         for lists in (True, False, False, False):
             async with child(location) as killed:  # as soon as a call shows what it is writing
                 pet_id = await add_pet(killed)
-                seen = await self._read_what_is_written(killed, pet_id, lists=lists)
+                if lists:
+                    seen = await read_what_is_written(killed, [pet_id], pet_id)
+                else:
+                    last = min(pet_id + len(news), MAX_ID)
+                    seen = await read_what_is_written(killed, news, last, lists=False)
             async with location.open() as repository:
                 check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)
 
-    async def _read_what_is_written(
-        self, repository: Repository, pet_id: int, *, lists: bool
-    ) -> list[Pet | Order]:
-        """Order a pet, and read all; or create pets, and read what is probably the last of them.
-
-        Long names are written for a while, perhaps those of several pets together.
-        """
-        if lists:
-            return await read_what_is_written(repository, [pet_id], pet_id)
-        news = [NewPet("n" * self.longest_name(2**20), 7)] * 7 + [REX]
-        last = min(pet_id + len(news), MAX_ID)
-        return await read_what_is_written(repository, news, last, lists=False)
-
     async def _write_and_kill(
-        self, location: Location, step: int, *, others: int = 0, last_call: int = CALLS
+        self, location: Location, step: int, *, others: int = 0, last_call: int | None = None
     ) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
 
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
-        last_call -- as soon as the result of this call is sent, it ends
+        last_call -- the number of the call after whose result it ends
         others -- how many creates are in flight then
         """
-        name = f"killed after {step} and {last_call}, beside {others}"
-        free_id = (
-            HIGHEST - 100 * (others + last_call) - step
-        )  # ids are assigned above the highest one
+        number = next(NUMBERS)
+        name, free_id = f"killed {number}", HIGHEST - number  # ids are assigned above the highest
         acknowledged = list[Pet | Order]()
         async with child(location, last_write=step, last_call=last_call) as killed:
             with suppress(UnavailableError):

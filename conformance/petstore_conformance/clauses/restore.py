@@ -27,13 +27,7 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import (
-    FINAL_STATUSES,
-    add_pet,
-    place_at,
-    place_orders,
-    status_of,
-)
+from petstore_conformance.clauses.orders import add_pet, place_at, place_orders, status_of
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
@@ -81,7 +75,7 @@ MEASURED: Final = [Pet(2**43 + number, "Rex", number) for number in range(200)]
 ALL_ITEMS: Final = 41_000
 """About how many items the clause restores if there is time."""
 
-LIVE: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
+_LIVE: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
@@ -199,7 +193,7 @@ async def refuse_late(repository: Repository, late: Pet | Order, error: type[Ref
 
 async def refuse_others(repository: Repository, order: Order) -> None:
     """Restore other orders of the pet of an order that was placed here; each must be refused."""
-    for id_, live in product((1, min(order.id + 2**40, MAX_ID)), LIVE):
+    for id_, live in product((1, min(order.id + 2**40, MAX_ID)), _LIVE):
         await refuse(repository, ConflictError, replace(order, id=id_, status=live))
 
 
@@ -443,7 +437,7 @@ class RestoreClauses(Kit):
             await repository.restore([order])
             orders.append(order)
 
-        for live in LIVE:
+        for live in _LIVE:
             for status in PET_STATUSES:
                 pet = Pet(next(ids), "Rex", 7, status)
                 pets.append(pet)
@@ -461,8 +455,8 @@ class RestoreClauses(Kit):
                 pets.append(pet)
                 orders.append(first)
         await check_stored(repository, pets, orders)
-        placed = await asyncio.gather(*(place_at(repository, AT) for _ in range(4)))
-        for order, final in zip(placed, cycle(FINAL_STATUSES)):
+        placed = await asyncio.gather(*(place_at(repository, AT) for _ in OrderStatus))
+        for order, later in zip(placed, OrderStatus, strict=True):
             await refuse_others(repository, order)
-            await repository.update_order(order.id, final)
+            await repository.update_order(order.id, later)
             await refuse_others(repository, order)

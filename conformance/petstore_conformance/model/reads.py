@@ -75,7 +75,9 @@ async def look_up(repository: Repository, item: Pet | Order) -> tuple[Any, list[
 
 async def check_shown(repository: Repository, item: Pet | Order) -> None:
     """Check that an item is returned by its id, and by a page of its status that begins there."""
-    assert await look_up(repository, item) == (item, [item])
+    found, listed = await look_up(repository, item)
+    assert found == item
+    assert listed == [item]
 
 
 async def check_page(repository: Repository, query: AnyQuery, items: Sequence[Any]) -> None:
