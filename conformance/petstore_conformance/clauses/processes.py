@@ -118,8 +118,9 @@ class ProcessClauses(Kit):
         backend = replace(location.backend, open=partial(open_new, location.backend))
         new = Location(backend, self.settings)
         async with AsyncExitStack() as stack:
-            opening = (stack.enter_async_context(child(new, closes=True)) for _ in range(2))
-            one, other = await asyncio.gather(*opening)  # at the same moment
+            folder = stack.enter_context(TemporaryDirectory())
+            made = (child(new, notes=folder, closes=True) for _ in range(2))
+            one, other = await asyncio.gather(*map(stack.enter_async_context, made))
             await add_pet(one)
             assert await other.list_pets(PetQuery(0, 9)) == []
             async with child(new, closes=True) as third:

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from petstore.contract import MAX_NOTE_BYTES, Backend, Expected, Repository
 
 READY: Final = -1
@@ -43,10 +45,16 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 async def open_new(
     backend: Backend, settings: Any, expected: Expected
 ) -> AsyncIterator[Repository]:
-    """Open a new location of this process, which is removed on exit."""
+    """Open a new location of this process, which is removed on exit.
+
+    With notes, it is opened once two processes have made theirs.
+    """
     async with backend.scratch(settings) as scratch:
-        await asyncio.sleep(0.2)  # another process may make its own meanwhile
-        async with backend.open(scratch, expected) as repository:
+        if notes := expected.notes:
+            notes.write(b"made")
+            while len([*notes.read()]) < 2:  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.01)
+        async with backend.open(scratch, replace(expected, notes=None)) as repository:
             yield repository
 
 
