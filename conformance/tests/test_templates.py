@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import subprocess
 import sys
 import threading
 import tomllib
@@ -16,7 +15,8 @@ from petstore_conformance.templates import generator
 from petstore_conformance.templates.file.engine import Engine
 
 from petstore.contract import CONTRACT, Expected, UnavailableError, WrongStoreError
-from tests.support.installed import KIT, conformance, judged, register
+from tests.support.environments import captured
+from tests.support.installed import KIT, SECONDS, conformance, judged, register
 
 each_template = pytest.mark.parametrize("template", generator.TEMPLATES)
 
@@ -42,14 +42,8 @@ def test_a_template_works_as_it_is(project: Path) -> None:
 def own_tests(project: Path, chosen: str) -> int:
     """Run those of a project's own tests whose names have a text; return pytest's status."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", chosen, "tests"]
-    run = subprocess.run(
-        command,
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = os.environ | {"PYTHONPATH": str(project)}
+    run = captured(command, SECONDS, cwd=project, env=env)
     assert run.returncode in (0, 1), run.stdout + run.stderr
     return run.returncode
 
@@ -142,10 +136,7 @@ def test_a_name_that_no_backend_can_have_is_refused(
 
 def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
     command = [KIT, "new", "acme", "--template=server"]
-    first, second = (
-        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        for _ in range(2)
-    )
+    first, second = (captured(command, cwd=tmp_path) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert "acme/ is a working backend" in first.stdout
     assert (second.returncode, second.stdout) == (2, "")

@@ -29,6 +29,7 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.settings import masked
 from petstore.contract import Backend
 from tests.support.documents import ROOT, blocks
+from tests.support.environments import captured
 from tests.support.installed import judged
 from tests.support.pets import AVAILABLE_REX
 from tests.support.services import environment
@@ -56,11 +57,7 @@ print(json.dumps([files, sorted(contract), sorted(kit), sys.path]))
 
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
-    done = judged(
-        subprocess.run(
-            command, cwd=cwd, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
-    )
+    done = judged(captured(command, SECONDS, cwd=cwd, env=env))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 

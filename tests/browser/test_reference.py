@@ -8,7 +8,6 @@ import ast
 import base64
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +21,8 @@ from selenium.webdriver.common.keys import Keys
 from petstore.http.errors import ErrorCode
 from tests.browser.chromium import log
 from tests.browser.reference import WIDE, Page, operations, show
-from tests.support.environments import program
+from tests.support.environments import captured, program
 from tests.support.services import Live, environment
-from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -45,15 +43,7 @@ prints: what a GET of this path returns afterwards."""
 
 def run(command: list[str], service: Live, text: str | None = None) -> str:
     """Run a command with a service's key as `KEY`; return its standard output."""
-    done = subprocess.run(
-        command,
-        input=text,
-        env=environment() | {"KEY": service.key},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    done = captured(command, input=text, env=environment() | {"KEY": service.key})
     assert done.returncode == 0, f"{text}\n{done.stderr}"
     return done.stdout
 

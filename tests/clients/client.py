@@ -17,7 +17,7 @@ from httpx import Headers, Response
 
 from tests.clients.page import CLIENTS as PAGE
 from tests.clients.proxies import LOCK, Front
-from tests.support.environments import missing, node_modules, programs
+from tests.support.environments import captured, missing, node_modules, programs
 from tests.support.services import KEY, environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -80,14 +80,7 @@ def client_environment() -> dict[str, str]:
 @cache
 def version(command: str) -> str:
     """Return the version that a command prints, or skip the test if it fails."""
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=WORLD / "clients",
-        env=client_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = captured(["bash", "-c", command], cwd=WORLD / "clients", env=client_environment())
     printed = done.stdout + done.stderr
     found = re.search(r"\d+(\.\d+)+", printed)
     if done.returncode or not found:

@@ -1,11 +1,11 @@
 """The blocks of docs/clients.md, run literally except for the address and the key."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from tests.support.documents import ROOT, blocks
+from tests.support.environments import captured
 from tests.support.services import Live, environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -31,14 +31,7 @@ def addressed(text: str, live: Live) -> str:
 
 def run(script: str, live: Live, directory: Path, path: str) -> str:
     """Run a script with the key of a service in a directory; return its standard output."""
-    done = subprocess.run(
-        ["bash", "-euc", addressed(script, live)],
-        cwd=directory,
-        env=environment() | {"PATH": path, "KEY": live.key},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    env = environment() | {"PATH": path, "KEY": live.key}
+    done = captured(["bash", "-euc", addressed(script, live)], SECONDS, cwd=directory, env=env)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.documents import ROOT
-from tests.support.environments import missing, program, programs
+from tests.support.environments import captured, missing, program, programs
 from tests.support.services import KEY, Live
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -76,14 +76,8 @@ def tool(name: str) -> str:
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a program; return its status and output."""
-    return subprocess.run(
-        [tool(str(command[0])), *command[1:]],
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=5 * HANG_SECONDS,
-        check=False,
-    )
+    whole = [tool(str(command[0])), *command[1:]]
+    return captured(whole, 5 * HANG_SECONDS, env=os.environ | environ)
 
 
 class Engine:

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.environments import captured
 from tests.support.services import BACKEND, KEY, Start, place
 from tests.support.waiting import HANG_SECONDS
 
@@ -31,15 +31,7 @@ def test_schemathesis_finds_nothing(start: Start, tmp_path: Path) -> None:
         *("--no-color", "--workers", "1"),
     ]
     environment = os.environ | {"SCHEMATHESIS_HOOKS": str(HOOKS)}
-    run = subprocess.run(
-        command,
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=5 * HANG_SECONDS,
-        check=False,
-    )
+    run = captured(command, 5 * HANG_SECONDS, env=environment, cwd=tmp_path)
     assert run.returncode == 0, run.stdout
     generated = re.search(r"(\d+) generated", run.stdout)
     assert generated is not None, run.stdout

@@ -21,7 +21,7 @@ import pytest
 from petstore_conformance.harness.cores import children
 
 from tests.support.documents import ROOT, blocks
-from tests.support.environments import missing, program
+from tests.support.environments import captured, missing, program
 from tests.support.key_files import key_line
 from tests.support.pets import REX
 from tests.support.services import KEY, OTHER_KEY
@@ -73,14 +73,8 @@ class System:
     def type(self, commands: str, directory: str = "/root") -> str:
         """Run commands as root, each of which has to succeed; return what they print."""
         script = f"trap 'journalctl -n 30' ERR; export PATH={os.defpath}:/sbin; cd {directory}\n"
-        done = subprocess.run(
-            [*self._enter, "bash", "-ec", script + commands],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+        command = [*self._enter, "bash", "-ec", script + commands]
+        done = captured(command, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
         return done.stdout
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.support.environments import captured
 from tests.support.services import environment
-from tests.support.waiting import HANG_SECONDS
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -22,11 +22,4 @@ def blocks(text: str, language: str) -> list[str]:
 def bash(script: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a script with the installed commands on the PATH, no settings, and more variables."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", script],
-        env=environment() | {"PATH": path} | more,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    return captured(["bash", "-c", script], env=environment() | {"PATH": path} | more)

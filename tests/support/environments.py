@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
+
+from tests.support.waiting import HANG_SECONDS
 
 BUILD: Final = Path(__file__).parents[2] / "build"
 
@@ -68,6 +70,18 @@ def program(*names: str, path: str | None = None) -> str:
         if found := shutil.which(name, path=path):
             return found
     return missing(f"not installed: {' or '.join(names)}")
+
+
+def captured(
+    command: Sequence[str | Path], seconds: float = HANG_SECONDS, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, whatever its status is; return that and its output.
+
+    more -- as of `subprocess.run`
+    """
+    return subprocess.run(
+        command, timeout=seconds, capture_output=True, text=True, check=False, **more
+    )
 
 
 def missing(reason: str) -> NoReturn:

@@ -11,6 +11,7 @@ import pytest
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
 from tests.support.documents import ROOT
+from tests.support.environments import captured
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -25,15 +26,8 @@ def conformance(
     name: str, directory: Path, *options: str, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the kit in a directory that may hold a plugin; the checkout is importable, too."""
-    return subprocess.run(
-        [KIT, "test", name, *options],
-        cwd=directory,
-        env=environment(**settings) | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    env = environment(**settings) | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
+    return captured([KIT, "test", name, *options], SECONDS, cwd=directory, env=env)
 
 
 def judged(run: "subprocess.CompletedProcess[str]") -> "subprocess.CompletedProcess[str]":

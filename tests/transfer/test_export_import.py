@@ -18,6 +18,7 @@ from petstore.transfer import ndjson, progress
 from petstore.transfer.progress import Progress
 from petstore.transfer.sources import PAGE_CHARACTERS, PAGE_ITEMS, Source
 from tests.support.command import COMMAND, in_process
+from tests.support.environments import captured
 from tests.support.services import environment
 from tests.support.transfer import (
     AT,
@@ -280,13 +281,9 @@ def test_a_larger_store_needs_no_more_memory(backend: str, tmp_path: Path) -> No
         pets = [Pet(pet_id, "Rex", 7) for pet_id in range(1, count + 1)]
         with_repository(chosen, lambda repository, pets=pets: repository.restore(pets))  # type: ignore[misc]
         for name, settings in (("export", chosen), ("import", target)):
-            done = subprocess.run(
-                [sys.executable, "-c", script, name, str(tmp_path / "file")],
-                env=environment(**settings),
-                capture_output=True,
-                timeout=HANG_SECONDS,
-                check=True,
-            )
+            command = [sys.executable, "-c", script, name, str(tmp_path / "file")]
+            done = captured(command, env=environment(**settings))
+            assert done.returncode == 0, done.stderr
             peaks[name].append(int(done.stdout))
     for name, (small, large) in peaks.items():
         assert large - small < 8 * 1024, (name, small, large)  # 60,000 pets take some 20 MB
