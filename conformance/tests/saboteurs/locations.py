@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import count
@@ -25,6 +25,8 @@ from conformance.tests.correct import (
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import Expected, Pet, Receipt, TokenRecord
 
+WrongScratch = Callable[[LocationSettings], AsyncIterator[LocationSettings]]
+
 
 @breaks("closed")
 class RaisesAnotherErrorWhenClosed(Correct):
@@ -33,32 +35,33 @@ class RaisesAnotherErrorWhenClosed(Correct):
             raise RuntimeError("connection is None")
 
 
-@asynccontextmanager
+def scratching(clause: str, name: str) -> Callable[[WrongScratch], WrongScratch]:
+    """Register a saboteur that yields scratch locations as the decorated generator does."""
+
+    def register(scratch: WrongScratch) -> WrongScratch:
+        SABOTEURS[name] = clause, backend(Correct, scratch=asynccontextmanager(scratch))
+        return scratch
+
+    return register
+
+
+@scratching("scratch-empty", "ScratchIsInUse")
 async def used_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
     STORES[settings.location].pets.setdefault(1, Pet(1, "an old pet", 1))
     yield settings
 
 
-SABOTEURS["ScratchIsInUse"] = "scratch-empty", backend(Correct, scratch=used_location)
-
-
-@asynccontextmanager
+@scratching("scratch-apart", "ScratchIsOneLocation")
 async def one_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     STORES.pop("one", None)
     yield LocationSettings("one")
 
 
-SABOTEURS["ScratchIsOneLocation"] = "scratch-apart", backend(Correct, scratch=one_location)
-
-
-@asynccontextmanager
+@scratching("scratch-apart", "ScratchClearsItsLocation")
 async def cleared_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
     STORES[settings.location].pets.clear()
     async with scratch(settings) as location:
         yield location
-
-
-SABOTEURS["ScratchClearsItsLocation"] = "scratch-apart", backend(Correct, scratch=cleared_location)
 
 
 SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Correct, swallowed=(Exception,))
@@ -129,7 +132,7 @@ SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Correct), open=op
 numbered = set[str]()
 
 
-@asynccontextmanager
+@scratching("scratch-apart", "LocationsAtOnceHaveOneName")
 async def numbered_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     """Search for the first number that is not in use, and take it a turn later."""
     name = next(f"{n}" for n in count() if f"{n}" not in numbered)
@@ -140,12 +143,6 @@ async def numbered_location(_: LocationSettings) -> AsyncIterator[LocationSettin
     finally:
         numbered.discard(name)
         STORES.pop(name, None)
-
-
-SABOTEURS["LocationsAtOnceHaveOneName"] = (
-    "scratch-apart",
-    backend(Correct, scratch=numbered_location),
-)
 
 
 @breaks("scratch-apart")
@@ -213,7 +210,7 @@ SABOTEURS["StaysOpenIfItsClosingIsCancelled"] = (
 numbers = count()
 
 
-@asynccontextmanager
+@scratching("scratch-apart", "CutsNamesOfLocations")
 async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
     """Make a location whose name begins with the given one, and is cut by the server."""
     name = f"{settings.location}_scratch_{next(numbers)}"[:63]
@@ -223,10 +220,7 @@ async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSet
         STORES.pop(name, None)
 
 
-SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Correct, scratch=long_location)
-
-
-@asynccontextmanager
+@scratching("scratch-apart", "RemovesInnerLocations")
 async def inner_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
     """Make a location within the given one, which takes it along when it is removed."""
     name = f"{settings.location}/{next(numbers)}"
@@ -235,6 +229,3 @@ async def inner_location(settings: LocationSettings) -> AsyncIterator[LocationSe
     finally:
         for inner in [inner for inner in STORES if f"{inner}/".startswith(f"{name}/")]:
             remove(inner)
-
-
-SABOTEURS["RemovesInnerLocations"] = "scratch-apart", backend(Correct, scratch=inner_location)
