@@ -11,17 +11,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.key_files import key_line
-from tests.support.metrics import metrics_url
+from tests.support.metrics import exposition
 from tests.support.pets import REX
 from tests.support.promtool import ALERTS, FIRING, RULES, labelled, passes, promtool
 from tests.support.raw_http import begin_body
 from tests.support.services import KEY, OTHER_KEY, Start
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -394,8 +393,7 @@ def test_the_series_of_the_timelines_are_those_of_a_service(start: Start, tmp_pa
     live = start(script=BROKEN, metrics_listen="127.0.0.1:0", max_in_flight="1", **settings)
 
     def exposed() -> set[tuple[object, ...]]:
-        text = httpx.get(metrics_url(live.log.read_text()), timeout=HANG_SECONDS).text
-        return shown(text.replace('"main"', '"worker-0"'))  # there is only one process
+        return shown(exposition(live).replace('"main"', '"worker-0"'))  # there is only one process
 
     counted = shown(" 1\n".join((*counters(HEALTHY), "")))
     assert exposed() & counted == shown(" 1\n".join((*FROM_THE_START, "")))

@@ -27,7 +27,7 @@ from petstore.config.loading import configure
 from petstore.server import metrics_port
 from tests.support.documents import ROOT
 from tests.support.key_files import replace
-from tests.support.metrics import metrics_url, scrape
+from tests.support.metrics import exposition, metrics_url, scrape
 from tests.support.pets import AVAILABLE_REX, REX
 from tests.support.raw_http import AUTHORIZED, CHUNKED, HOST, JSON, begin_body, head
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, OTHER_KEY, Live, Start
@@ -36,10 +36,10 @@ from tests.support.waiting import HANG_SECONDS, until
 OPERATING = (ROOT / "docs/operating.md").read_text()
 
 
-def requests(url: str) -> dict[tuple[str, str], float]:
+def requests(live: Live) -> dict[tuple[str, str], float]:
     """Return the number of counted requests by operation and status."""
     name = "petstore_http_requests_total"
-    return {(key[1], key[2]): value for key, value in scrape(url).items() if key[0] == name}
+    return {(key[1], key[2]): value for key, value in scrape(live).items() if key[0] == name}
 
 
 def send(live: Live, count: int) -> None:
@@ -82,9 +82,8 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
         pass
     with live.anonymous() as client:
         client.get("/v1/pets")
-    url = metrics_url(live.log.read_text())
-    until(lambda: sum(requests(url).values()) == 16)
-    assert requests(url) == {
+    until(lambda: sum(requests(live).values()) == 16)
+    assert requests(live) == {
         ("createPet", "201"): 1,
         ("createPet", "400"): 1,
         ("getPet", "200"): 2,
@@ -98,8 +97,8 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
     }
     refused = ("petstore_refused_requests_total", "", "no_key")
     stored = {refused: 1, ("petstore_connections",): 1}  # once a second
-    until(lambda: stored.items() <= scrape(url).items())
-    samples = scrape(url)
+    until(lambda: stored.items() <= scrape(live).items())
+    samples = scrape(live)
     assert samples["petstore_storage_duration_seconds_count", "create_pet"] == 1
     assert samples["petstore_storage_duration_seconds_count", "get_pet"] == 3
     assert 0 < samples["petstore_storage_duration_seconds_sum", "get_pet"] < 3
@@ -107,9 +106,7 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
     assert 0 < samples["petstore_http_request_duration_seconds_sum", "getPet"] < 3
     assert samples["petstore_http_requests_in_flight",] == 0
     assert samples["petstore_storage_failures_total",] == 0
-    types = re.findall(
-        r"^# TYPE (\S+) (\S+)$", httpx.get(url, timeout=HANG_SECONDS).text, re.MULTILINE
-    )
+    types = re.findall(r"^# TYPE (\S+) (\S+)$", exposition(live), re.MULTILINE)
     assert sorted(types) == sorted(
         re.findall(r"^\| `((?:petstore|process)_\S+)` \| (\w+) \|", OPERATING, re.MULTILINE)
     )
@@ -127,11 +124,10 @@ cli.main()
 def test_what_fails_in_the_service_itself_is_counted_nevertheless(start: Start) -> None:
     """A response that only the server can make, and connections that cannot be checked."""
     live = start(script=FAILING, metrics_listen="127.0.0.1:0")
-    url = metrics_url(live.log.read_text())
     assert live.client.get("/v1/nothing").status_code == 500
-    until(lambda: requests(url) == {("unknown", "500"): 1})
+    until(lambda: requests(live) == {("unknown", "500"): 1})
     assert live.client.get("/livez").status_code == 200
-    until(lambda: scrape(url)["petstore_connections",] == 1)
+    until(lambda: scrape(live)["petstore_connections",] == 1)
 
 
 def test_there_are_no_metrics_unless_they_are_configured(fresh: Live) -> None:
@@ -143,7 +139,6 @@ def test_the_counts_of_workers_are_added_up_and_survive_them_and_leave_no_files(
     start: Start,
 ) -> None:
     live = start(workers="2", drain_seconds="0", metrics_listen="127.0.0.1:0")
-    url = metrics_url(live.log.read_text())
 
     def files() -> set[Path]:
         """Return those open from the start: a histogram's is, once something was observed."""
@@ -161,19 +156,19 @@ def test_the_counts_of_workers_are_added_up_and_survive_them_and_leave_no_files(
     (directory,) = {file.parent for file in files()}
     first = set(directory.iterdir())
     name = "process_start_time_seconds"
-    started = {key[1]: value for key, value in scrape(url).items() if key[0] == name}
+    started = {key[1]: value for key, value in scrape(live).items() if key[0] == name}
     assert started.keys() == {"main", "worker-0", "worker-1"}
     send(live, 20)
-    until(lambda: requests(url) == {("listPets", "200"): 20})
+    until(lambda: requests(live) == {("listPets", "200"): 20})
     kill_all()
     assert set(directory.iterdir()) == first
-    samples = scrape(url)
+    samples = scrape(live)
     changed = [process for process in started if samples[name, process] > started[process]]
     assert changed == ["worker-0", "worker-1"]
-    assert requests(url) == {("listPets", "200"): 20}
+    assert requests(live) == {("listPets", "200"): 20}
     send(live, 20)
-    until(lambda: requests(url) == {("listPets", "200"): 40})
-    until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 0)
+    until(lambda: requests(live) == {("listPets", "200"): 40})
+    until(lambda: scrape(live)["petstore_http_requests_in_flight",] == 0)
     assert live.stop() == 0
 
 
@@ -184,10 +179,9 @@ def test_only_failures_of_the_storage_count_and_only_those_of_writes_concern_wri
     with single(tmp_path, *AOF) as server:
         place = {"redis_url": url_of(server), "redis_timeout_seconds": "1"}
         live = start(backend="redis", **place, metrics_listen="127.0.0.1:0")
-        url = metrics_url(live.log.read_text())
 
         def shown() -> tuple[float, float]:
-            samples = scrape(url)
+            samples = scrape(live)
             return (
                 samples["petstore_storage_failures_total",],
                 samples["petstore_storage_writable",],
@@ -220,9 +214,8 @@ def test_only_failures_of_the_storage_count_and_only_those_of_writes_concern_wri
 
 def test_requests_over_the_limits_are_counted_by_reason_and_client(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0", rate_limit="1/h", max_in_flight="1")
-    url = metrics_url(live.log.read_text())
     with begin_body(live, "Content-Length: 9", key=OTHER_KEY):  # holds the only slot
-        until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 1)
+        until(lambda: scrape(live)["petstore_http_requests_in_flight",] == 1)
         assert [live.client.get("/v1/pets").status_code for _ in range(3)] == [503, 429, 429]
     with live.new_client("wrong") as client:
         assert client.get("/v1/pets").status_code == 401
@@ -230,7 +223,7 @@ def test_requests_over_the_limits_are_counted_by_reason_and_client(start: Start)
     name_of_key = f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()[:12]}"
     expected = {("", "invalid_key"): 1, (name_of_key, "overloaded"): 1}
     expected[name_of_key, "rate_limited"] = 2
-    until(lambda: {key[1:]: n for key, n in scrape(url).items() if key[0] == name} == expected)
+    until(lambda: {key[1:]: n for key, n in scrape(live).items() if key[0] == name} == expected)
 
 
 def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
@@ -240,10 +233,9 @@ def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
     line = new_key("shop")[1]
     file.write_text(line)
     live = start(metrics_listen="127.0.0.1:0", api_keys_file=str(file))
-    url = metrics_url(live.log.read_text())
 
     def reloads() -> tuple[float, float]:
-        samples = scrape(url)
+        samples = scrape(live)
         return samples["petstore_keys_stale",], samples["petstore_key_reload_failures_total",]
 
     assert reloads() == (0, 0)
@@ -263,7 +255,6 @@ def test_writable_is_what_the_last_write_of_any_worker_has_shown_and_survives_wo
     with single(tmp_path, *AOF) as server, contextlib.ExitStack() as stack:
         settings = {"backend": "redis", "redis_url": url_of(server), "workers": "2"}
         live = start(metrics_listen="127.0.0.1:0", **settings)
-        url = metrics_url(live.log.read_text())
         clients: dict[str, httpx.Client] = {}  # by their workers
 
         def both_have_one() -> bool:
@@ -277,10 +268,10 @@ def test_writable_is_what_the_last_write_of_any_worker_has_shown_and_survives_wo
         assert one.post("/v1/pets", json=REX).status_code == 201
         server.call("CONFIG", "SET", "maxmemory", 1)
         assert other.post("/v1/pets", json=REX).status_code == 503
-        assert scrape(url)["petstore_storage_writable",] == 0
+        assert scrape(live)["petstore_storage_writable",] == 0
         server.call("CONFIG", "SET", "maxmemory", 0)
         assert one.post("/v1/pets", json=REX).status_code == 201
-        assert scrape(url)["petstore_storage_writable",] == 1
+        assert scrape(live)["petstore_storage_writable",] == 1
         server.call("CONFIG", "SET", "maxmemory", 1)
         assert one.post("/v1/pets", json=REX).status_code == 503
         before = live.workers()
@@ -288,7 +279,7 @@ def test_writable_is_what_the_last_write_of_any_worker_has_shown_and_survives_wo
             os.kill(worker, signal.SIGKILL)
         until(lambda: len(set(live.workers()) - set(before)) == 2)
         until(lambda: httpx.get(f"{live.url}/readyz").status_code == 200)
-        assert scrape(url)["petstore_storage_writable",] == 0
+        assert scrape(live)["petstore_storage_writable",] == 0
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
@@ -298,7 +289,7 @@ def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
     live = start(metrics_listen="127.0.0.1:0", workers=workers)
     resource.prlimit(live.popen.pid, resource.RLIMIT_NOFILE, (300, 300))
     process = Path(f"/proc/{live.popen.pid}")
-    url = httpx.URL(metrics_url(live.log.read_text()))
+    url = httpx.URL(metrics_url(live))
     before = [len(list((process / kind).iterdir())) for kind in ("fd", "task")]
     with contextlib.ExitStack() as stack:
         for number in range(400):
@@ -306,7 +297,7 @@ def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
             stack.enter_context(connection)
             if number % 2:
                 connection.sendall(b"GET /metrics HTTP/1.1\r\n")
-        until(lambda: ("petstore_http_requests_in_flight",) in scrape(str(url)))
+        until(lambda: ("petstore_http_requests_in_flight",) in scrape(live))
         send(live, 10)
         descriptors, threads = (len(list((process / kind).iterdir())) for kind in ("fd", "task"))
         assert descriptors < before[0] + 60
@@ -315,7 +306,7 @@ def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
 
 def test_the_metrics_are_at_one_path_whatever_scrapers_send(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0")
-    url = httpx.URL(metrics_url(live.log.read_text()))
+    url = httpx.URL(metrics_url(live))
     with httpx.Client(timeout=HANG_SECONDS) as client:
         assert client.get(url.copy_with(path="/other")).status_code == 404
         types = [client.get(url).headers["content-type"] for _ in range(2)]
@@ -331,7 +322,7 @@ def test_the_metrics_are_at_one_path_whatever_scrapers_send(start: Start) -> Non
     for _ in range(3):
         with socket.create_connection((url.host, url.port or 0)) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    assert scrape(str(url))
+    assert scrape(live)
     assert "Traceback" not in live.log.read_text()
 
 
@@ -355,10 +346,9 @@ def test_only_the_directory_of_a_killed_service_is_removed(
 def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0", read_only="true")
     live.client.get("/v1/pets/1")  # its counts are stored after its response
-    url = metrics_url(live.log.read_text())
-    assert scrape(url)["petstore_read_only",] == 1
-    looked = scrape(url)["petstore_storage_check_timestamp_seconds",]
-    until(lambda: scrape(url)["petstore_storage_check_timestamp_seconds",] > looked)
+    assert scrape(live)["petstore_read_only",] == 1
+    looked = scrape(live)["petstore_storage_check_timestamp_seconds",]
+    until(lambda: scrape(live)["petstore_storage_check_timestamp_seconds",] > looked)
     maps = Path(f"/proc/{live.popen.pid}/maps").read_text()
     files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}
     assert {file.name.rpartition("_")[0] for file in files} == {

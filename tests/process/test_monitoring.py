@@ -5,15 +5,14 @@ import re
 from pathlib import Path
 from typing import Final
 
-import httpx
 import pytest
 
 from tests.support.documents import ROOT, blocks
-from tests.support.metrics import metrics_url
+from tests.support.metrics import exposition
 from tests.support.pets import REX
 from tests.support.promtool import RULES, labelled, passes
 from tests.support.services import Live, Start
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +27,7 @@ QUERIES: Final = [
 
 def scrape(live: Live) -> dict[str, float]:
     """Return values by series, as Prometheus would store them."""
-    text = httpx.get(metrics_url(live.log.read_text()), timeout=HANG_SECONDS).text
-    samples = re.findall(r"^(\w+(?:{.*})?) (\S+)$", text, re.MULTILINE)
+    samples = re.findall(r"^(\w+(?:{.*})?) (\S+)$", exposition(live), re.MULTILINE)
     return {labelled(name): float(value) for name, value in samples}
 
 

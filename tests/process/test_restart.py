@@ -16,7 +16,7 @@ import pytest
 
 from petstore.server.connection import ARRIVAL_SECONDS
 from petstore.server.listener import Turns
-from tests.support.metrics import metrics_url, scrape
+from tests.support.metrics import scrape
 from tests.support.pets import REX, add_pet
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
@@ -242,8 +242,7 @@ def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
         with closing(lock):
             lock.execute("BEGIN IMMEDIATE")
             response = pool.submit(live.client.post, "/v1/pets", json=REX)
-            url = metrics_url(live.log.read_text())
-            until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 1)
+            until(lambda: scrape(live)["petstore_http_requests_in_flight",] == 1)
             assert live.stop() == 0
         assert response.result().status_code == 503
 
