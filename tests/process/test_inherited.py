@@ -9,14 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-import httpx
 import pytest
 
 from tests.support.command import COMMAND
 from tests.support.environments import missing
 from tests.support.key_files import key_line
 from tests.support.pets import REX
-from tests.support.services import KEY, Live, environment
+from tests.support.services import KEY, Live, environment, unix_client
 from tests.support.waiting import HANG_SECONDS, until
 
 MOUNTED: Final = 'exec unshare --mount sh -c \'{} && exec "$@"\' sh "$@"'
@@ -144,14 +143,10 @@ def test_whatever_it_inherits_a_service_serves_and_stops(
     tmp_path: Path, before: str, workers: str
 ) -> None:
     log = tmp_path / "log"
-    transport = httpx.HTTPTransport(uds=f"{tmp_path}/http")
-    key = {"Authorization": f"Bearer {KEY}"}
     with (
         log.open("wb") as stderr,
         started(tmp_path, before, workers, stderr) as popen,
-        httpx.Client(
-            transport=transport, base_url="http://x", headers=key, timeout=HANG_SECONDS
-        ) as client,
+        unix_client(f"{tmp_path}/http") as client,
     ):
         until(lambda: popen.poll() or listens(f"{tmp_path}/http"), log=log.read_text)
         assert popen.poll() is None, log.read_text()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 from petstore import exit_status
@@ -18,16 +17,8 @@ from petstore.server.sockets import bind, has_connection, refuse, refuses
 from tests.support.command import COMMAND, error_message, in_process, running
 from tests.support.pets import REX
 from tests.support.ports import free_port
-from tests.support.services import KEY, ONE_OR_TWO_WORKERS, environment
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, environment, unix_client
 from tests.support.waiting import HANG_SECONDS, until
-
-
-def add_pet(path: Path) -> httpx.Response:
-    """Add a pet through a Unix socket."""
-    headers = {"Authorization": f"Bearer {KEY}"}
-    transport = httpx.HTTPTransport(uds=str(path))
-    with httpx.Client(transport=transport, headers=headers, timeout=HANG_SECONDS) as client:
-        return client.post("http://localhost/v1/pets", json=REX)
 
 
 def test_the_socket_of_a_killed_service_is_replaced(tmp_path: Path) -> None:
@@ -132,7 +123,8 @@ def test_a_socket_that_is_inherited_is_served(tmp_path: Path, workers: str) -> N
             pass_fds=[sock.fileno()],
             stderr=log,
         )
-        assert add_pet(path).status_code == 201  # waits for the start instead of being refused
+        with unix_client(path) as client:  # it waits for the start instead of being refused
+            assert client.post("/v1/pets", json=REX).status_code == 201
         popen.terminate()
         assert popen.wait(HANG_SECONDS) == 0
         assert path.is_socket()

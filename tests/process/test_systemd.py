@@ -24,7 +24,7 @@ from tests.support.documents import ROOT, blocks
 from tests.support.environments import captured, missing, program
 from tests.support.key_files import key_line
 from tests.support.pets import REX
-from tests.support.services import KEY, OTHER_KEY
+from tests.support.services import KEY, OTHER_KEY, unix_client
 from tests.support.waiting import HANG_SECONDS, until
 
 pytestmark = pytest.mark.slow
@@ -85,12 +85,7 @@ class System:
 
     def client(self, key: str) -> httpx.Client:
         """Return a client of the socket."""
-        return httpx.Client(
-            transport=httpx.HTTPTransport(uds=self._socket),
-            base_url="http://localhost",
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=HANG_SECONDS,
-        )
+        return unix_client(self._socket, key)
 
 
 @pytest.fixture

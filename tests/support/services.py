@@ -97,6 +97,15 @@ class Live(RunningService):
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
 
+def unix_client(path: str | Path, key: str = KEY) -> httpx.Client:
+    """Return a client of a service that listens on a Unix socket."""
+    transport = httpx.HTTPTransport(uds=str(path))
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.Client(
+        transport=transport, base_url="http://localhost", headers=headers, timeout=HANG_SECONDS
+    )
+
+
 Start = Callable[..., Live]
 """Starts a service with flags and settings, as the fixture `start` does."""
 
