@@ -32,7 +32,7 @@ from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import AnyCall, create, watch, write_once
-from petstore_conformance.model.model import created
+from petstore_conformance.model.model import Payload, created
 from petstore_conformance.model.reads import check_shown, read_all
 from petstore_conformance.model.timing import measure, time_limit
 from petstore_conformance.model.values import AT, REX
@@ -40,8 +40,7 @@ from petstore_conformance.model.values import AT, REX
 KILLS: Final = 15
 """How many processes are killed within their writes at most, if there is time for them.
 
-With those killed after a call it is a third of the steps of a backend on SQL, whose transactions
-take three or more.
+With those killed after a call, a third of the steps of SQL, three or more for a transaction.
 """
 
 KILLING_SECONDS = 15
@@ -99,8 +98,7 @@ class ProcessClauses(Kit):
 
     async def _hold_no_event_loop(self, one: Repository, other: Repository) -> None:
         """Make calls while another process stores much in one, and may have locked the store."""
-        kinds: list[AnyCall] = [partial(add_pet, one), one.check, partial(one.get_pet, 1)]
-        calls = cycle(kinds)
+        calls: cycle[AnyCall] = cycle([partial(add_pet, one), one.check, partial(one.get_pet, 1)])
 
         async def call() -> None:
             with suppress(StorageError):  # no caller makes other writes during a restore
@@ -146,15 +144,13 @@ class ProcessClauses(Kit):
                 break
             await self._write_and_kill(location, step)
         # Long names are written for a while, perhaps those of several pets together.
-        news = [NewPet("n" * self.longest_name(2**20), 7)] * 7 + [REX]
+        news: list[Payload] = [*[NewPet("n" * self.longest_name(2**20), 7)] * 7, REX]
         for lists in (True, False, False, False):
             async with child(location) as killed:  # as soon as a call shows what it is writing
                 pet_id = await add_pet(killed)
-                if lists:
-                    seen = await read_what_is_written(killed, [pet_id], pet_id)
-                else:
-                    last = min(pet_id + len(news), MAX_ID)
-                    seen = await read_what_is_written(killed, news, last, lists=False)
+                writes: list[Payload] = [pet_id] if lists else news
+                last = pet_id if lists else min(pet_id + len(news), MAX_ID)
+                seen = await read_what_is_written(killed, writes, last, lists=lists)
             async with location.open() as repository:
                 check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)

@@ -321,8 +321,7 @@ class RestoreClauses(Kit):
         await repository.restore(RESTORED_ITEMS)
         own = await create(repository, REX)
         pets, orders, free = [*RESTORED_PETS, own], [*RESTORED_ORDERS], count(2**45)
-        given: list[Pet | Order] = [*pets, *orders]
-        for item in given:
+        for item in (*RESTORED_ITEMS, own):
             for other in conflicting(item):
                 pets.append(Pet(next(free), "before", 1))
                 await refuse(repository, ConflictError, pets[-1], other)
@@ -331,7 +330,7 @@ class RestoreClauses(Kit):
             pets.append(one)
         await check_stored(repository, pets, orders)
         order = await place_at(repository, AT, own.id)
-        given = [replace(own, status=PetStatus.PENDING), order, PLACED]
+        given: list[Pet | Order] = [replace(own, status=PetStatus.PENDING), order, PLACED]
         await repository.restore(given)
         for placed in (order, PLACED):
             await repository.update_order(placed.id, OrderStatus.COMPLETED)

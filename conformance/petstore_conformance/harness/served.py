@@ -45,10 +45,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
 async def open_new(
     backend: Backend, settings: Any, expected: Expected
 ) -> AsyncIterator[Repository]:
-    """Open a new location of this process, which is removed on exit.
-
-    With notes, it is opened once two processes have made theirs.
-    """
+    """Open a new location, removed on exit; with notes, once two processes have made theirs."""
     async with backend.scratch(settings) as scratch:
         if notes := expected.notes:
             notes.write(b"made")
