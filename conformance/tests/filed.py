@@ -246,9 +246,10 @@ class SavesRestoredItemsLater(SavesWhenClosed):
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         result = await super().call(method, *arguments, **named)
-        later = 0.01 if method.__name__ == "restore" else 0
-        asyncio.get_running_loop().call_later(later, self.write, self.data)
-        await asyncio.sleep(0.01 - later)
+        if method.__name__ == "restore":
+            asyncio.get_running_loop().call_later(0.01, self.write, self.data)
+        else:
+            self.write(self.data)
         return result
 
 

@@ -211,7 +211,7 @@ class RecordClauses(Kit):
 
     @location_clause("token-deleted")
     async def test_expired_records_do_not_pile_up(self, location: Location) -> None:
-        """Not every write deletes two, its clock stands still, or a fast clock holds it up."""
+        """Not every write deletes two, restored ones stay, renewed ones go, or a clock errs."""
         async with location.new() as other, location.new() as third:
             bursts = self._write_at_once(location, REX), self._write_at_once(third)
             tried = asyncio.gather(*bursts, self._create_later(other), return_exceptions=True)
