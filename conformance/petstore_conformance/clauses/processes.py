@@ -81,10 +81,10 @@ class ProcessClauses(Kit):
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
+            await self._hold_no_event_loop(one, other)
             long = NewPet("n" * self.longest_name(2**20), 7)
             for _ in range(5):  # half of it may be in a file already
                 await watch(partial(create, other, long), [partial(one.get_pet, 1)])
-            await self._hold_no_event_loop(one, other)
         await self._make_new_locations(location)
         for _ in range(3):  # both are the first to open it, at once
             async with location.new() as new, AsyncExitStack() as stack:
