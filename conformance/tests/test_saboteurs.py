@@ -85,7 +85,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip shrinking, do not wait long for calls that hang, and judge on a busy machine, too."""
     monkeypatch.setattr(cores, "read", dict)
     monkeypatch.setattr(timing, "SLOW_SECONDS", 60)  # try all values
-    monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
+    monkeypatch.setattr(costs, "COMPARED_SECONDS", 2)  # half a second misses 2 ms beside others
     monkeypatch.setattr(costs, "FILL_SECONDS", 10)
     monkeypatch.setattr(calls, "LATER_SECONDS", 2)
     monkeypatch.setattr(processes, "KILLING_SECONDS", 30)
