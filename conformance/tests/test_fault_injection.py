@@ -27,7 +27,7 @@ from petstore_conformance.faults.verdicts import Findings, RoundOutcome
 from petstore_conformance.harness import cores
 from petstore_conformance.harness.cores import INCONCLUSIVE, children
 
-from conformance.tests import filed
+from conformance.tests import faulty, filed, mistakes
 from petstore.contract import SettingsError, UnavailableError
 from tests.support.documents import ROOT
 from tests.support.installed import KIT, conformance, install
@@ -63,13 +63,14 @@ CORRECT = {
 }
 """Correct backends, and the faults that each of them survives."""
 
-
 FLOOR = 10
 """How many requests there are at least in the shortest run."""
 
 
+KINDS = vars(faulty) | vars(mistakes)
 SOURCE = """from conformance.tests import filed
-backend = filed.backend(filed.{})
+from {0.__module__} import {0.__name__} as kind
+backend = filed.backend(kind)
 """
 IDLE = """from petstore_conformance.harness import cores
 cores.read = dict
@@ -113,9 +114,9 @@ def run(
     directory: Path, server: Replies, repository: str, seed: int, *options: str, machine: str = ""
 ) -> tuple[int, dict[str, Any], str]:
     """Run the level on a backend; return the status, the report and the output."""
-    install("tried", directory, machine + SOURCE.format(repository))
+    install("tried", directory, machine + SOURCE.format(KINDS[repository]))
     settings = {"tried_location": "unused"}
-    if issubclass(getattr(filed, repository), filed.Served):
+    if issubclass(KINDS[repository], faulty.Served):
         down = directory / "down"
         settings |= {"tried_url": f"tcp://127.0.0.1:{server.port}", "tried_down": str(down)}
         options += (f"--server-kill=touch {shlex.quote(str(down))}",)
@@ -328,11 +329,11 @@ def refused(_: filed.FileSettings) -> NoReturn:
 def test_functions_may_kill_the_server(
     tmp_path: Path, server: Replies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install("tried", tmp_path, SOURCE.format("FailsWhileStarting"))
+    install("tried", tmp_path, SOURCE.format(faulty.FailsWhileStarting))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     down = tmp_path / "down"
     settings = filed.FileSettings("unused", f"tcp://127.0.0.1:{server.port}", str(down))
-    tried = Subject("tried", "tried", filed.backend(filed.FailsWhileStarting), settings)
+    tried = Subject("tried", "tried", filed.backend(faulty.FailsWhileStarting), settings)
 
     def options(down: Path) -> FaultOptions:
         return FaultOptions(

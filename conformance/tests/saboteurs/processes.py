@@ -7,7 +7,7 @@ from tempfile import gettempdir
 
 from msgspec.structs import replace
 
-from conformance.tests import filed
+from conformance.tests import filed, mistakes
 from conformance.tests.correct import LocationSettings
 from conformance.tests.saboteurs.registry import SABOTEURS
 
@@ -21,16 +21,16 @@ def scratch_numbered(_: LocationSettings) -> AbstractAsyncContextManager[Locatio
 
 
 for kind in (
-    *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.SavesRestoredItemsLater),
-    *(filed.SavesRecordsLast, filed.TakesUtcForLocalTime, filed.ShowsWhatItSavesLater),
-    filed.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
+    *(mistakes.SavesWhenClosed, mistakes.SavesUpdatesWhenClosed, mistakes.SavesRestoredItemsLater),
+    *(mistakes.SavesRecordsLast, mistakes.TakesUtcForLocalTime, mistakes.ShowsWhatItSavesLater),
+    mistakes.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
 for shared in (
-    *(filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime),
-    filed.LooksForTokensFirst,  # no other breaks "only one of them" for creates
-    filed.WaitsOnTheLoop,  # no other holds the event loop while another process has its lock
-    filed.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
+    *(mistakes.LocksInItsProcess, mistakes.CachesPets, mistakes.StoresLocalTime),
+    mistakes.LooksForTokensFirst,  # no other breaks "only one of them" for creates
+    mistakes.WaitsOnTheLoop,  # no other holds the event loop while another process has its lock
+    mistakes.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
 ):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
 numbered = replace(filed.FILED, scratch=scratch_numbered)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
-from conformance.tests import filed
+from conformance.tests import filed, mistakes
 from conformance.tests.correct import STORES, Correct, LocationSettings, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
@@ -216,9 +216,9 @@ class KeepsNoEmptyStore(Correct):
             self.data.identity = uuid4().hex
 
 
-SABOTEURS["LooksForItsFile"] = "store-gone", filed.backend(filed.LooksForItsFile)
+SABOTEURS["LooksForItsFile"] = "store-gone", filed.backend(mistakes.LooksForItsFile)
 # No other is unavailable as it must be, and leaves something.
-SABOTEURS["MakesTheFolderOfItsLock"] = "store-gone", filed.backend(filed.MakesTheFolderOfItsLock)
+SABOTEURS["MakesTheFolderOfItsLock"] = "store-gone", filed.backend(mistakes.MakesTheFolderOfItsLock)
 FOLDER = TemporaryDirectory()
 
 
@@ -227,10 +227,10 @@ def scratch_beside(_: LocationSettings) -> AbstractAsyncContextManager[LocationS
     return filed.scratch_at(Path(FOLDER.name, uuid4().hex))
 
 
-beside = replace(filed.backend(filed.MarksItsEnd), scratch=scratch_beside)
+beside = replace(filed.backend(mistakes.MarksItsEnd), scratch=scratch_beside)
 SABOTEURS["MarksItsEnd"] = "store-gone", beside
-SABOTEURS["TouchesItsFile"] = "store-kept", filed.backend(filed.TouchesItsFile)
-SABOTEURS["IdentifiesItsPath"] = "store-gone", filed.backend(filed.IdentifiesItsPath)
+SABOTEURS["TouchesItsFile"] = "store-kept", filed.backend(mistakes.TouchesItsFile)
+SABOTEURS["IdentifiesItsPath"] = "store-gone", filed.backend(mistakes.IdentifiesItsPath)
 
 # From then on: no other serves the same store again.
-SABOTEURS["ForgivesItsFile"] = "store-gone", filed.backend(filed.ForgivesItsFile)
+SABOTEURS["ForgivesItsFile"] = "store-gone", filed.backend(mistakes.ForgivesItsFile)

@@ -1,0 +1,265 @@
+"""Saboteurs of the backend on a pickled file that a clause catches."""
+
+import asyncio
+import fcntl
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from copy import copy
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from time import sleep
+from typing import Any, ClassVar
+from unittest import mock
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from conformance.tests.correct import Correct, Store, Token
+from conformance.tests.filed import Filed, FileSettings
+from petstore.contract import (
+    Access,
+    ChangeNeededError,
+    Expected,
+    NewPet,
+    OrderStatus,
+    Receipt,
+    WrongStoreError,
+)
+
+
+class WaitsOnTheLoop(Filed):
+    """Waits on the event loop until another process releases its lock."""
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        with Path(f"{self.path}.lock").open("a") as file:  # noqa: ASYNC230 - its mistake
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+class LooksAtNotesAfterwards(Filed):
+    """Compares what it has read with what another process has noted since then."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        async with self.locked():
+            self.data = self.read()
+        sleep(0.001)  # noqa: ASYNC251 - no other handle of this process may do anything
+        if self.notes and self.changes() < max(map(int, self.notes.read()), default=0):
+            raise WrongStoreError("the file has an older copy")
+        return await super().call(method, *arguments, **named)
+
+
+class SavesWhenClosed(Filed):
+    """Keeps the store in memory until it is closed."""
+
+    shared = False
+
+    def load(self) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.write(self.data)
+        super().close()
+
+
+class ShowsWhatItSavesLater(SavesWhenClosed):
+    """A new pet is shown by its id from memory; a moment later it is saved, and listed."""
+
+    saving = 0
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        while self.saving and method.__name__.startswith("list"):  # noqa: ASYNC110 - rarely
+            await asyncio.sleep(0.01)
+        result = await super().call(method, *arguments, **named)
+        if method.__name__ == "create_pet":
+            self.saving += 1
+            await asyncio.sleep(0.15)
+            self.saving -= 1
+        if not method.__name__.startswith(("get", "list")):
+            self.write(self.data)
+        return result
+
+
+class SavesUpdatesWhenClosed(SavesWhenClosed):
+    """Saves what is created at once, and what became of an order when it is closed."""
+
+    def save(self) -> None:
+        store = copy(self.data)
+        store.orders = {
+            id_: replace(order, status=OrderStatus.PLACED) for id_, order in store.orders.items()
+        }
+        self.write(store)
+
+
+class SavesRestoredItemsLater(SavesWhenClosed):
+    """Saves what was restored a moment after it was acknowledged."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = await super().call(method, *arguments, **named)
+        if method.__name__ == "restore":
+            asyncio.get_running_loop().call_later(0.01, self.write, self.data)
+        else:
+            self.write(self.data)
+        return result
+
+
+class LocksInItsProcess(Filed):
+    """Takes no lock that another process would see."""
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        yield
+
+
+class LooksForTokensFirst(Filed):
+    """Looks for the token of a create in one transaction, and stores both in the next one.
+
+    A lock of its process lasts for both.
+    """
+
+    locks: ClassVar = defaultdict[Path, asyncio.Lock](asyncio.Lock)
+    looking = True
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        self.require_open()
+        async with self.locks[self.path]:
+            found: Receipt | None = await self.call(LooksForTokensFirst.look_for, token)
+            await asyncio.sleep(0.001)  # the way to a server and back
+            with mock.patch.object(self, "looking", new=False):
+                return found or await self.call(Correct.create_pet, new, token)
+
+    async def look_for(self, token: Token) -> Receipt | None:
+        return self.find(token)
+
+    def find(self, token: Token) -> Receipt | None:
+        return super().find(token) if self.looking else None
+
+
+class CachesPets(Filed):
+    """Remembers the pets that it has read; its own writes empty the cache."""
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method != "get_pet":
+            if method.startswith(("create", "place", "update", "restore")):
+                self.kept.clear()
+            return await super().forward(method, *arguments, **named)
+        key = (*arguments, *named.values())
+        if key not in self.kept:
+            self.kept[key] = await super().forward(method, *arguments, **named)
+        return self.kept[key]
+
+
+class StoresLocalTime(Filed):
+    """Stores times as a clock on the wall of its process shows them, without a zone."""
+
+    def read(self) -> Store:
+        store = super().read()
+        store.orders = {
+            id_: replace(order, placed_at=order.placed_at.astimezone(UTC))
+            for id_, order in store.orders.items()
+        }
+        return store
+
+    def write(self, store: Store) -> None:
+        local = copy(store)
+        local.orders = {
+            id_: replace(order, placed_at=order.placed_at.astimezone().replace(tzinfo=None))
+            for id_, order in store.orders.items()
+        }
+        super().write(local)
+
+
+class TakesUtcForLocalTime(Filed):
+    """Converts each time to local time, and stores that as UTC."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        receipt: Receipt = await super().place_order(
+            pet_id, at.astimezone().replace(tzinfo=UTC), token
+        )
+        return receipt
+
+
+class LooksForItsFile(Filed):
+    """Takes any store that is there for its own."""
+
+    def load(self) -> None:
+        self.data = self.read()
+
+
+class MakesTheFolderOfItsLock(Filed):
+    """Makes the folder again in which it locks its file; there is no store then."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self.path.parent.mkdir(exist_ok=True)
+        return await super().call(method, *arguments, **named)
+
+    def close(self) -> None:
+        super().close()
+        if not self.path.exists():
+            rmtree(self.path.parent, ignore_errors=True)
+
+
+class MarksItsEnd(Filed):
+    """Leaves a mark beside its file when it is closed, also if the file is gone."""
+
+    def close(self) -> None:
+        super().close()
+        Path(f"{self.path}.closed").touch()
+
+
+class IdentifiesItsPath(Filed):
+    """A store that is made where another one was has the identity of that one."""
+
+    def __init__(self, settings: FileSettings) -> None:
+        super().__init__(settings)
+        self.data.identity = f"{crc32(bytes(self.path))}"
+
+
+class TouchesItsFile(Filed):
+    """Sees that the file is empty once it has opened it for writing."""
+
+    async def begin(self, expected: Expected) -> None:
+        self.path.touch()
+        if not self.path.stat().st_size:
+            if expected.access is not Access.CREATE:
+                raise ChangeNeededError("the file is empty")
+            self.path.unlink()
+        await super().begin(expected)
+
+
+class ForgivesItsFile(Filed):
+    """Serves its store again when that is back, after it has said that there was another one."""
+
+    def load(self) -> None:
+        self.lost = False
+        super().load()
+
+
+class SavesRecordsLast(Filed):
+    """A write is two flushes: first the effect, and then the record of its token."""
+
+    def save(self) -> None:
+        effect = copy(self.data)
+        effect.records = self.read().records
+        self.write(effect)
+        super().save()
+
+
+class UpdatesInTwoCommits(Filed):
+    """An update commits its order, and then its pet; a commit is four lines of a log before it."""
+
+    def save(self) -> None:
+        before = self.read()
+        with Path(f"{self.path}.log").open("ab", buffering=0) as log:
+            for _ in range(4):  # noqa: FURB122 - each is a step
+                log.write(b"begin")
+        if any(self.data.orders[id_] != order for id_, order in before.orders.items()):
+            half = copy(self.data)
+            half.pets = before.pets
+            self.write(half)
+        super().save()
