@@ -193,7 +193,7 @@ async def refuse_late(repository: Repository, late: Pet | Order, error: type[Ref
 
 async def refuse_others(repository: Repository, order: Order) -> None:
     """Restore other orders of the pet of an order that was placed here; each must be refused."""
-    for id_, live in product((1, min(order.id + 2**40, MAX_ID)), _LIVE):
+    for id_, live in product((9, min(order.id + 2**40, MAX_ID)), _LIVE):
         await refuse(repository, ConflictError, replace(order, id=id_, status=live))
 
 
@@ -424,7 +424,7 @@ class RestoreClauses(Kit):
         self, repository: Repository
     ) -> None:
         """An order is stored whose pet has another status, or is in another such order."""
-        ids = count(1000)
+        low_ids, ids = count(1), count(1000)
         pets, orders = list[Pet](), list[Order]()
 
         async def refuse_of(pet: Pet, status: OrderStatus) -> None:
@@ -449,7 +449,7 @@ class RestoreClauses(Kit):
                 await refuse_of(pet, live)  # also if its last order is cancelled, and another not
             for between in (0, 200):  # two orders in one call, with so many items between them
                 pet = Pet(next(ids), "both at once", 7, PET_STATUS_BY_ORDER[live])
-                first, second = (Order(next(ids), pet.id, live, AT) for _ in range(2))
+                first, second = (Order(next(n), pet.id, live, AT) for n in (low_ids, ids))
                 await refuse(repository, ConflictError, pet, first, *[pet] * between, second)
                 pets.append(pet)
                 orders.append(first)
