@@ -77,6 +77,7 @@ class Reporter:
 
         Conformance.backend = self.subject.backend
         Conformance.settings = self.subject.settings
+        Conformance.explains = False
         self._tested = Conformance
         self._clauses = {test: clause for clause, test in clauses(Conformance).items()}
 

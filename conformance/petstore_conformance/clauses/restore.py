@@ -363,11 +363,13 @@ class RestoreClauses(Kit):
                 highest = max(highest, id_)
             if highest < HIGHEST:
                 highest = await restore_before_a_refusal(repository, 3 + 30 * (id_ % 2))
-            for _ in await sample(repository, range(8)):
-                pet_id = await add_pet(repository)
-                assert highest < pet_id <= MAX_ID, "the counter of pets is too low"
-                order_ids.append((await repository.place_order(pet_id, AT)).id)
-                assert highest < order_ids[-1] <= MAX_ID, "the counter of orders is too low"
+            for at_once in await sample(repository, (1, 1, 20)):  # a connection may reserve ids
+                orders = await asyncio.gather(*(place_at(repository, AT) for _ in range(at_once)))
+                ids = {"pets": [order.pet_id for order in orders], "orders": [o.id for o in orders]}
+                for kind, some in ids.items():
+                    low = f"the counter of {kind} is too low, or what a connection has reserved"
+                    assert highest < min(some) <= max(some) <= MAX_ID, low
+                order_ids += ids["orders"]
         stored = await read_all(repository)
         assert len({pet.id for pet in stored.pets}) == len(stored.pets)
         assert len({order.id for order in stored.orders} & {*order_ids}) == len(order_ids)

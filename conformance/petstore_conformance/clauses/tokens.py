@@ -260,12 +260,14 @@ class ExpiryClauses(Kit):
         for position in range(4):  # so many of the others come first
             now = begin + position * DAY_SECONDS
             for payloads in ([REX] * 4, [await add_pet(repository) for _ in range(4)]):
-                expired = make_token(f"expired {payloads}", REX, now, 10)
+                expired = make_token(f"expired {payloads}", "another", now, 10)
                 await repository.create_pet(REX, expired)
                 tokens = [make_token(f"slow {n} {payloads}", REX, now) for n in range(3)]
-                tokens.insert(position, replace(expired, now=now + 10, until=now + 20))
-                writes = map(send, repeat(repository), payloads, tokens)
-                assert not any(receipt.replayed for receipt in await asyncio.gather(*writes))
+                tokens.insert(position, make_token(f"expired {payloads}", REX, now + 10, 10))
+                for is_again in (False, True):  # the fingerprints are now those of the later writes
+                    writes = map(send, repeat(repository), payloads, tokens)
+                    for receipt in await asyncio.gather(*writes):
+                        assert receipt.replayed == is_again
 
     async def _expire_together(self, repository: Repository, begin: int) -> None:
         """Use hundreds of tokens again at once, of which the records have just expired."""

@@ -13,12 +13,14 @@ from contextlib import (
     contextmanager,
 )
 from functools import cache, wraps
+from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 import pytest
 
 from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
 from petstore_conformance.harness.alarm import OverdueError, alarm, timed, within
+from petstore_conformance.harness.breadth import is_late
 from petstore_conformance.harness.cores import EXCUSED_SECONDS
 from petstore_conformance.harness.effort import Counted, begin
 from petstore_conformance.harness.served import FolderNotes
@@ -140,6 +142,9 @@ class Kit:
     remote: ClassVar[bool] = True
     """Whether a service is in between, so that the kit can neither set the clock nor restore."""
 
+    explains: ClassVar[bool] = True
+    """Whether a failure says what its clause says; the command does so itself."""
+
     write_seconds: ClassVar[dict[bool, list[float]]]
     """How long writes of the backend took in the clauses so far; see `Effort`."""
 
@@ -194,8 +199,16 @@ def location_clause(
             __tracebackhide__ = True
             if needs is not None and not getattr(self.backend, needs):
                 pytest.skip(f"not claimed by the backend: {needs}")
-            with judged(self, name), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
-                runner.run(in_scratch(self, test))
+            try:
+                with judged(self, name), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
+                    runner.run(in_scratch(self, test))
+            except BaseException as error:
+                if self.explains and not isinstance(error, pytest.skip.Exception):
+                    error.add_note(f"[{name}] {sentences()[name]}")
+                    if not is_late(name, error):
+                        error.add_note(f"Probably: {inspect.getdoc(test)}")
+                error.__traceback__ = _without_runner(error.__traceback__)
+                raise
 
         run.__name__ = test.__name__  # no wraps: pytest would take the argument for a fixture
         run.__doc__, run.__module__ = test.__doc__, test.__module__
@@ -203,6 +216,14 @@ def location_clause(
         return run
 
     return decorate
+
+
+def _without_runner(frames: TracebackType | None) -> TracebackType | None:
+    """Leave out those before `in_scratch`: pytest would show the first of asyncio's at length."""
+    own = frames
+    while own and own.tb_frame.f_code is not in_scratch.__code__:
+        own = own.tb_next
+    return own or frames
 
 
 async def in_scratch(kit: AnyKit, test: Steps[AnyKit, Location] | None = None) -> None:

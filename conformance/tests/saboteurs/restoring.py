@@ -1,8 +1,10 @@
 """What a backend may do wrong in `restore`, first with any items, then with orders."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -95,6 +97,29 @@ class CountsOrdersOnly(Correct):
     def raise_counter(self, item: Pet | Order) -> None:
         if isinstance(item, Order):
             super().raise_counter(item)
+
+
+@breaks("restore-next")
+class ReservesIdsForEachConnection(Correct):
+    """A restore raises the counter, but not what each connection but the first has reserved."""
+
+    reserved: ClassVar = defaultdict[tuple[str, int], list[int]](list)
+    in_flight = 0
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        self.in_flight += 1
+        try:
+            return await super().create_pet(new, token)
+        finally:
+            self.in_flight -= 1
+
+    def choose_id(self) -> int:
+        reserved = self.reserved[self.store, self.in_flight]
+        if not reserved:
+            first, number = super().choose_id(), 20 if self.in_flight > 1 else 1
+            reserved += range(first, first + number)
+            self.data.last_id = reserved[-1]
+        return reserved.pop(0)
 
 
 @breaks("restore-next")

@@ -158,6 +158,16 @@ class ComparesTimesAsText(Correct):
 
 
 @breaks("token-expired")
+class KeepsTheFirstFingerprint(Correct):
+    """Where an expired record is replaced, one column is not."""
+
+    def record(self, token: Token, id_: int) -> None:
+        if token and (known := self.data.records.get(token.value)):
+            token = replace(token, fingerprint=known.fingerprint)
+        super().record(token, id_)
+
+
+@breaks("token-expired")
 class AlsoExpiresByItsOwnClock(Correct):
     def find(self, token: Token) -> Receipt | None:
         return super().find(token and replace(token, now=max(token.now, int(time()))))
