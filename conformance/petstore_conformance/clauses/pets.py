@@ -1,7 +1,7 @@
 """Clauses of pets: each is returned as it was stored; which of them are in a list, how many."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
@@ -74,37 +74,29 @@ async def add_slowly(repository: Repository, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def live(
-    repository: Repository, new: NewPet, final: OrderStatus
-) -> AsyncIterator[Pet | Order]:
-    """Create a pet; if it is available, order it, then complete or cancel the order.
-
-    After each step, yields the pet and the order as they are then.
-    """
-    pet = await create(repository, new)
-    yield pet
-    if pet.status is PetStatus.AVAILABLE:
-        order = await place_at(repository, AT, pet.id)
-        yield order
-        yield replace(pet, status=PetStatus.PENDING)
-        updated = await repository.update_order(order.id, final)
-        assert updated == replace(order, status=final)
-        yield updated
-        yield replace(pet, status=PET_STATUS_BY_ORDER[final])
-
-
 async def check_lives(repository: Repository, news: Iterable[NewPet], shown: Any = object) -> None:
     """Let pets live, all at once; after each step, they must be returned as they are then.
 
     shown -- the type of what must be returned; the pets and their orders by default
     """
 
-    async def check(new: NewPet, final: OrderStatus) -> None:
-        async for item in live(repository, new, final):
+    async def check(*items: Pet | Order) -> None:
+        for item in items:
             if isinstance(item, shown):
                 await check_shown(repository, item)
 
-    await asyncio.gather(*map(check, news, cycle(FINAL_STATUSES)))
+    async def live(new: NewPet, final: OrderStatus) -> None:
+        """Create a pet; if it is available, order it, then complete or cancel the order."""
+        pet = await create(repository, new)
+        await check(pet)
+        if pet.status is PetStatus.AVAILABLE:
+            order = await place_at(repository, AT, pet.id)
+            await check(order, replace(pet, status=PetStatus.PENDING))
+            updated = await repository.update_order(order.id, final)
+            assert updated == replace(order, status=final)
+            await check(updated, replace(pet, status=PET_STATUS_BY_ORDER[final]))
+
+    await asyncio.gather(*map(live, news, cycle(FINAL_STATUSES)))
 
 
 class PetClauses(Kit):
