@@ -28,7 +28,7 @@ from petstore_conformance.harness.kit import Kit, Location, clause, location_cla
 from petstore_conformance.model.calls import watch
 from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.reads import check_types, each, read_all, read_each
-from petstore_conformance.model.timing import sample
+from petstore_conformance.model.timing import sample, time_limit
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -124,15 +124,13 @@ class RecordClauses(Kit):
         stored = await self._write_with_tokens(repository, PAST)
         assert await read_records(repository, 3, PAST) == stored
         stored = await self._write_with_tokens(repository, NOW)
-
-        time = asyncio.get_running_loop().time
-        end = time() + MANY_SECONDS / 2
+        in_time = time_limit(MANY_SECONDS / 2)
 
         async def read(size: int) -> None:
             found = set[TokenRecord]()
             async for records in walk(repository, size):
                 found |= set(records)
-                if time() > end:
+                if not in_time():
                     current().note(len(found), len(stored))
                     break
             else:
@@ -158,11 +156,8 @@ class RecordClauses(Kit):
             number, digest = numbered
             until = now + SPANS[number % len(SPANS)]
             token = IdempotencyToken(digest, digests[-1 - number], now, until)
-            if number % 3:
-                receipt = await repository.create_pet(REX, token)
-            else:
-                receipt = await repository.place_order(await add_pet(repository), AT, token)
-            used.add(record_of(token, receipt.id))
+            payload = REX if number % 3 else await add_pet(repository)
+            used.add(record_of(token, (await send(repository, payload, token)).id))
 
         await each(enumerate(digests), write)
         return used
