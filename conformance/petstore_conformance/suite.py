@@ -19,12 +19,7 @@ from petstore_conformance.clauses.tokens import ExpiryClauses, TokenClauses
 # pytest begins with the last base: the simplest clauses, because what fails one of them probably
 # fails some of those after it, too.
 class _Calls(
-    CancellationClauses,
-    ConcurrencyClauses,
-    TokenClauses,
-    OrderClauses,
-    PageClauses,
-    PetClauses,
+    CancellationClauses, ConcurrencyClauses, TokenClauses, OrderClauses, PageClauses, PetClauses
 ):
     pass
 
