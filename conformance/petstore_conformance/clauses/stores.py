@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from glob import escape, glob
 from itertools import chain, product
 from pathlib import Path
@@ -57,13 +57,11 @@ def replaced(lost: Any, other: Any) -> Iterator[bool]:
         place, file = (Path(str(getattr(settings, name))) for settings in (lost, other))
         if place != file and {str(place), str(file)} <= existing(lost) | existing(other):
             moves += [(place, place.with_name(f"aside-{place.name}")), (file, place)]
-    for source, target in moves:
-        _move(source, target)
-    try:
+    with ExitStack() as putting_back:
+        for source, target in moves:
+            _move(source, target)
+            putting_back.callback(_move, target, source)
         yield bool(moves)
-    finally:
-        for source, target in reversed(moves):
-            _move(target, source)
 
 
 def _move(source: Path, target: Path) -> None:
