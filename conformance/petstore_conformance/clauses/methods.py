@@ -119,9 +119,7 @@ def all_calls_of(repository: Repository, given: Given) -> dict[str, AnyCall]:
         "place_order, of no pet": lambda: repository.place_order(-1, AT),
         "place_order, of an ordered pet": lambda: repository.place_order(given.ordered_id, AT),
         "update_order, of no order": lambda: repository.update_order(MAX_ID, OrderStatus.COMPLETED),
-        "update_order, to the same": lambda: repository.update_order(
-            given.order_id, OrderStatus.COMPLETED
-        ),
+        "update_order, to the same": calls["update_order"],
         "update_order, refused": lambda: repository.update_order(
             given.order_id, OrderStatus.PLACED
         ),
