@@ -31,7 +31,6 @@ from petstore_conformance.clauses.orders import (
     add_pet,
     check_agreement,
     place_at,
-    place_orders,
     status_of,
 )
 from petstore_conformance.clauses.pets import check_lives
@@ -87,7 +86,7 @@ class ConcurrencyClauses(Kit):
 
     async def _create_beside_refused_writes(self, repository: Repository) -> None:
         """Create pets while other writes are refused."""
-        order = (await place_orders(repository))[0]
+        order = await place_at(repository, AT)
         absent = absent_ids(order.id)[-1]
         await repository.create_pet(REX, make_token("used", REX))
         other = NewPet("other", 1)
