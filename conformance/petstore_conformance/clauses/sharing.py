@@ -69,9 +69,8 @@ async def view(repository: Repository, ids: Sequence[int]) -> list[Any]:
     reads: list[Coroutine[Any, Any, Any]] = [read_records(repository, 999)]
     reads += (read_page(repository, query) for query in every_filter(0, 999))
     for id_ in ids:
-        pages = PetQuery(id_, 1), OrderQuery(id_, 1)
-        reads += [repository.get_pet(id_), repository.get_order(id_)]
-        reads += [read_page(repository, query) for query in pages]
+        reads += [repository.get_pet(id_), repository.list_pets(PetQuery(id_, 1))]
+        reads += [repository.get_order(id_), repository.list_orders(OrderQuery(id_, 1))]
     records, pets, *others = await asyncio.gather(*reads)
     for id_ in ids:
         assert await repository.get_pet(id_) in (None, *pets)
