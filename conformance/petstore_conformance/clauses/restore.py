@@ -129,8 +129,7 @@ async def check_stored(repository: Repository, pets: list[Pet], orders: list[Ord
     stored = Stored(sort_by_id(pets), sort_by_id(orders))
     for query in every_filter(0, 999):
         assert await read_page(repository, query) == stored.page(query)
-    items: list[Pet | Order] = [*pets, *orders]
-    await read_each(repository, items, partial(check_shown, repository))
+    await read_each(repository, [*pets, *orders], partial(check_shown, repository))
 
 
 def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
