@@ -18,14 +18,7 @@ from msgspec.structs import replace
 from petstore_conformance.harness.forwarding import Forwarding
 
 from conformance.tests.correct import Correct, LocationSettings, Store
-from petstore.contract import (
-    Access,
-    Backend,
-    ChangeNeededError,
-    Expected,
-    Notes,
-    WrongStoreError,
-)
+from petstore.contract import Access, Backend, ChangeNeededError, Expected, Notes, WrongStoreError
 
 
 class FileSettings(LocationSettings, frozen=True):

@@ -18,14 +18,7 @@ from petstore_memory import MemoryRepository, MemorySettings
 
 from conformance.tests.correct import Item, LocationSettings
 from conformance.tests.kits import in_memory, kit
-from conformance.tests.unusual import (
-    UNUSUAL,
-    Distant,
-    Jittery,
-    VirtualTime,
-    unusual,
-    wrapped,
-)
+from conformance.tests.unusual import UNUSUAL, Distant, Jittery, VirtualTime, unusual, wrapped
 from petstore.contract import Backend, Order, OrderQuery
 
 SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))

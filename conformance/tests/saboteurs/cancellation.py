@@ -9,15 +9,7 @@ from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks, pause
-from petstore.contract import (
-    NewPet,
-    Order,
-    OrderStatus,
-    Pet,
-    PetQuery,
-    PetStatus,
-    Receipt,
-)
+from petstore.contract import NewPet, Order, OrderStatus, Pet, PetQuery, PetStatus, Receipt
 
 
 @breaks("after-cancellation")

@@ -14,14 +14,7 @@ from petstore_conformance.model.model import matching
 from conformance.tests import filed, mistakes
 from conformance.tests.correct import STORES, Correct, LocationSettings, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
-from petstore.contract import (
-    Access,
-    ChangeNeededError,
-    Expected,
-    Pet,
-    PetQuery,
-    UnavailableError,
-)
+from petstore.contract import Access, ChangeNeededError, Expected, Pet, PetQuery, UnavailableError
 
 
 def identifying(name: str, choose: Callable[[Store], str]) -> None:
