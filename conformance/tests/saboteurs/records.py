@@ -10,7 +10,7 @@ from petstore_memory import MemoryRepository
 
 from conformance.tests.correct import Correct, Item, Store, Token
 from conformance.tests.kits import in_memory
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from conformance.tests.saboteurs.registry import SABOTEURS, NotingRestored, breaks
 from petstore.contract import ConflictError, NewPet, Pet, Receipt, TokenPage, TokenRecord
 
 
@@ -134,17 +134,13 @@ class DeletesTheSameTwo(Correct):
 
 
 @breaks("token-deleted")
-class DeletesOnlyWhatItHasWritten(Correct):
+class DeletesOnlyWhatItHasWritten(NotingRestored):
     """What has expired is found by a queue in memory, which is empty after reopening."""
 
     def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if token is not None:
             self.noted.add(token.value)
-
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        self.noted.add(record.value)
 
     def may_delete(self, expired: TokenRecord) -> bool:
         return expired.value in self.noted
@@ -240,12 +236,8 @@ class RestoresRecordsInItsCache(Correct):
 
 
 @breaks("restore-token")
-class ReplaysOnlyCreates(Correct):
+class ReplaysOnlyCreates(NotingRestored):
     """The restored records are in the table of pets."""
-
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        self.noted.add(record.value)
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         known = token and token.value in self.noted
@@ -265,12 +257,8 @@ class SortsRecordsLast(Correct):
 
 
 @breaks("restore-token")
-class ForgetsRestoredRecords(Correct):
+class ForgetsRestoredRecords(NotingRestored):
     """They are stored when the next write comes, which may be never."""
-
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        self.noted.add(record.value)
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
@@ -294,12 +282,8 @@ class EndsAfterExpiredRecords(Correct):
 
 
 @breaks("token-deleted")
-class KeepsRestoredRecords(Correct):
+class KeepsRestoredRecords(NotingRestored):
     """What was restored is in the index of expired records only once it was opened again."""
-
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        self.noted.add(record.value)
 
     def may_delete(self, expired: TokenRecord) -> bool:
         return expired.value not in self.noted

@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, backend
-from petstore.contract import Backend, Order, Pet, PetStatus
+from petstore.contract import Backend, Order, Pet, PetStatus, TokenRecord
 
 
 class Registry(dict[str, tuple[str, Backend]]):
@@ -52,3 +52,11 @@ class Caching(Correct):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.kept.clear()
+
+
+class NotingRestored(Correct):
+    """Has noted the tokens of the records that it has restored."""
+
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.noted.add(record.value)

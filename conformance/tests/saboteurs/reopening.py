@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests.correct import Correct, Item, Store, Token
-from conformance.tests.saboteurs.registry import breaks, pause
+from conformance.tests.saboteurs.registry import NotingRestored, breaks, pause
 from petstore.contract import (
     ConflictError,
     NewPet,
@@ -22,7 +22,6 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     RefusedError,
-    TokenRecord,
     UnavailableError,
 )
 
@@ -241,11 +240,7 @@ class LeavesCancelledOrdersUncommitted(Correct):
 
 
 @breaks("durable-orders")
-class KeepsRestoredRecordsInMemory(Correct):
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        self.noted.add(record.value)
-
+class KeepsRestoredRecordsInMemory(NotingRestored):
     def close(self) -> None:
         super().close()
         for value in self.noted:

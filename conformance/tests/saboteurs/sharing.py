@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from conformance.tests.correct import STORES, Correct, Store, Token, backend, find
-from conformance.tests.saboteurs.registry import SABOTEURS, Caching, breaks, pause
+from conformance.tests.saboteurs.registry import SABOTEURS, Caching, NotingRestored, breaks, pause
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -21,7 +21,6 @@ from petstore.contract import (
     Receipt,
     StorageError,
     TokenPage,
-    TokenRecord,
 )
 
 
@@ -79,16 +78,12 @@ class LocksTokensOfItsOwnCreates(Correct):
 
 
 @breaks("shared-reads")  # every read: no other breaks this for `list_tokens`
-class ListsOnlyItsOwnRecords(Correct):
+class ListsOnlyItsOwnRecords(NotingRestored):
     """Records that another handle has stored since this one was opened are in no page."""
 
     def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         self.noted.add(token and token.value)
-
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        self.noted.add(record.value)
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         page = await super().list_tokens(cursor, count, now)
