@@ -179,12 +179,8 @@ class Correct(Repository):
             if isinstance(item, TokenRecord):
                 self.restore_record(item)
                 continue
-            stored: Pet | Order | None
-            if isinstance(item, Pet):
-                stored = self.data.pets.get(item.id)
-            else:
-                stored = self.data.orders.get(item.id)
-            if stored is not None:
+            of_its_kind = self.data.pets if isinstance(item, Pet) else self.data.orders
+            if (stored := of_its_kind.get(item.id)) is not None:
                 self.check_same(item, stored)
                 continue
             if isinstance(item, Order):
