@@ -18,7 +18,7 @@ from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.breadth import NARROW_FIRST, begin_with
-from petstore_conformance.harness.kit import clauses
+from petstore_conformance.harness.kit import clauses, sentences
 from petstore_conformance.model import calls, timing
 from petstore_conformance.model.values import REX, make_token
 from petstore_memory import MemorySettings
@@ -150,6 +150,14 @@ def test_a_correct_repository_passes(name: str) -> None:
     else:
         correct = FILED if name in IN_PROCESSES else backend(Correct)
         getattr(kit(correct), CLAUSES[name])()
+
+
+def test_a_failure_says_what_its_clause_says_and_shows_no_frame_of_asyncio() -> None:
+    with pytest.raises(AssertionError) as failure:
+        getattr(kit(SABOTEURS["TrimsNames"][1]), test := CLAUSES["name-exact"])()
+    probably = f"Probably: {getattr(Conformance, test).__doc__}"
+    assert failure.value.__notes__ == [f"[name-exact] {sentences()['name-exact']}", probably]
+    assert not [entry for entry in failure.traceback if "asyncio" in f"{entry.path}"]
 
 
 def test_every_clause_has_a_saboteur() -> None:

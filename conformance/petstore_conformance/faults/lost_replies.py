@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -210,11 +210,10 @@ class Caller:
         """Wait until each method returns; it may raise `UnavailableError` before."""
         for name, call in self._calls().items():
             try:
-                await self._retry(call)
+                with suppress(RefusedError):
+                    await self._retry(call)
             except NotRecoveredError as error:
                 raise NotRecoveredError(f"{name} after {after}: {error}") from None
-            except RefusedError:
-                pass
             except Exception as error:  # noqa: BLE001 - a driver may raise anything
                 self.outcome.found.add("wrong error", f"{name} after {after}: {error!r}")
 

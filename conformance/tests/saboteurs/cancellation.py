@@ -42,6 +42,21 @@ class StoresInTwoSteps(Correct):
 
 
 @breaks("cancelled-write")
+class KeepsOrdersIfItIsCancelled(Correct):
+    """Drops an order that it keeps once the update of it has returned."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        order: Order | None = self.kept.setdefault(order_id, await super().get_order(order_id))
+        return order
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        updated = await super().update_order(order_id, status)
+        await pause()
+        self.kept.pop(order_id, None)
+        return updated
+
+
+@breaks("cancelled-write")
 class KeepsPagesIfItIsCancelled(Correct):
     """Its writes are made in a thread, and the pages that it keeps are dropped after that."""
 
