@@ -9,25 +9,6 @@ import pytest
 from petstore_memory import MemoryRepository
 
 from petstore import contract
-from petstore.contract import (
-    MAX_ID,
-    ChangeNeededError,
-    ConflictError,
-    IdempotencyToken,
-    NewPet,
-    NotFoundError,
-    Order,
-    Pet,
-    PetQuery,
-    PetStatus,
-    Receipt,
-    RefusedError,
-    SettingsError,
-    StorageError,
-    TokenReusedError,
-    UnavailableError,
-    WrongStoreError,
-)
 from petstore.http.errors import TABLE
 from petstore.observability import storage_health
 from tests.support.pets import REX
@@ -35,20 +16,20 @@ from tests.support.plugins import plugin_of
 from tests.support.responses import check_error
 from tests.support.services import in_thread
 
-EXPECTED: dict[type[StorageError], tuple[int, str]] = {
-    StorageError: (500, "internal_error"),
-    RefusedError: (409, "conflict"),
-    NotFoundError: (404, "not_found"),
-    ConflictError: (409, "conflict"),
-    TokenReusedError: (409, "conflict"),
-    UnavailableError: (503, "unavailable"),
-    WrongStoreError: (503, "unavailable"),
-    ChangeNeededError: (500, "internal_error"),
-    SettingsError: (500, "internal_error"),
+EXPECTED: dict[type[contract.StorageError], tuple[int, str]] = {
+    contract.StorageError: (500, "internal_error"),
+    contract.RefusedError: (409, "conflict"),
+    contract.NotFoundError: (404, "not_found"),
+    contract.ConflictError: (409, "conflict"),
+    contract.TokenReusedError: (409, "conflict"),
+    contract.UnavailableError: (503, "unavailable"),
+    contract.WrongStoreError: (503, "unavailable"),
+    contract.ChangeNeededError: (500, "internal_error"),
+    contract.SettingsError: (500, "internal_error"),
 }
 
 
-class LostShardError(UnavailableError):
+class LostShardError(contract.UnavailableError):
     """A subclass that a backend might define."""
 
 
@@ -57,15 +38,17 @@ class Failing(MemoryRepository):
 
     error: Exception | None = None
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(
+        self, new: contract.NewPet, token: contract.IdempotencyToken | None = None
+    ) -> contract.Receipt:
         self._fail()
         return await super().create_pet(new, token)
 
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
+    async def list_pets(self, query: contract.PetQuery) -> list[contract.Pet]:
         self._fail()
         return await super().list_pets(query)
 
-    async def get_order(self, order_id: int) -> Order | None:
+    async def get_order(self, order_id: int) -> contract.Order | None:
         self._fail()
         return await super().get_order(order_id)
 
@@ -78,16 +61,16 @@ def test_every_storage_error_of_the_contract_has_a_row_in_the_table() -> None:
     classes = {
         value
         for value in vars(contract).values()
-        if isinstance(value, type) and issubclass(value, StorageError)
+        if isinstance(value, type) and issubclass(value, contract.StorageError)
     }
     assert classes == TABLE.keys() == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("class_", [*EXPECTED, LostShardError])
 def test_an_error_that_the_controller_does_not_map_gets_the_status_of_the_table(
-    class_: type[StorageError],
+    class_: type[contract.StorageError],
 ) -> None:
-    status, code = EXPECTED[UnavailableError if class_ is LostShardError else class_]
+    status, code = EXPECTED[contract.UnavailableError if class_ is LostShardError else class_]
     repository = Failing()
     with in_thread(plugin=plugin_of(repository)) as live:
         repository.error = class_("no route to redis://u:hunter2@db")
@@ -114,7 +97,7 @@ def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
     with in_thread(plugin=plugin_of(repository)) as live, caplog.at_level(logging.INFO, "petstore"):
         key = {"Idempotency-Key": "one"}
         assert live.client.post("/v1/pets", json=REX, headers=key).status_code == 201
-        repository.error = UnavailableError("the disk is full")
+        repository.error = contract.UnavailableError("the disk is full")
         for number in range(3):
             headers = {"X-Request-Id": f"find-me-{number}"}
             live.client.post("/v1/pets", json=REX, headers=headers)
@@ -181,7 +164,9 @@ def test_a_store_whose_ids_are_used_up_is_500_and_the_log_says_why_without_a_tra
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     repository = MemoryRepository()
-    asyncio.run(repository.restore([Pet(MAX_ID, "Rex", 7, PetStatus.AVAILABLE)]))
+    asyncio.run(
+        repository.restore([contract.Pet(contract.MAX_ID, "Rex", 7, contract.PetStatus.AVAILABLE)])
+    )
     with (
         in_thread(plugin=plugin_of(repository)) as live,
         caplog.at_level(logging.ERROR, "petstore"),
@@ -189,8 +174,8 @@ def test_a_store_whose_ids_are_used_up_is_500_and_the_log_says_why_without_a_tra
         response = live.client.post("/v1/pets", json=REX, headers={"X-Request-Id": "find-me"})
         check_error(response, 500, "internal_error")
         assert "retry-after" not in response.headers, "it would fail again"
-        assert live.client.get(f"/v1/pets/{MAX_ID}").status_code == 200
-        placed = live.client.post("/v1/store/orders", json={"petId": MAX_ID})
+        assert live.client.get(f"/v1/pets/{contract.MAX_ID}").status_code == 200
+        placed = live.client.post("/v1/store/orders", json={"petId": contract.MAX_ID})
         assert placed.status_code == 201, "orders have ids of their own"
     [record] = caplog.records
     assert record.getMessage() == "all ids have been assigned"
