@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import count, cycle
+from math import ceil
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -137,7 +138,9 @@ class ProcessClauses(Kit):
         for call in (0, 2, 3, 4):  # of `write_each_kind`: a restore, create, order and update
             await self._write_and_kill(location, 0, last_call=call)
         in_time = time_limit(KILLING_SECONDS)
-        chosen = current().spread(range(1, steps + 1), KILLS)
+        every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
+        first = 1 + current().random.randrange(every)  # the seed chooses it
+        chosen = range(first, steps + 1, every)
         for number, step in enumerate(chosen):
             if not in_time():
                 current().note(number, len(chosen))

@@ -80,11 +80,6 @@ class Effort:
         self.note(count, len(items))
         return [items[n] for n in sorted(self.random.sample(range(len(items)), count))]
 
-    def spread(self, items: Sequence[AnyItem], most: int) -> Sequence[AnyItem]:
-        """Return every item, or every n-th if there are too many; the seed chooses the first."""
-        step = max(1, ceil(len(items) / most))
-        return items[self.random.randrange(step) :: step]
-
     def shortage(self) -> str | None:
         """Return a sentence if too small a share was tried for a verdict."""
         if self.share >= LEAST_SHARE:
