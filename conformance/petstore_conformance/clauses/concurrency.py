@@ -114,7 +114,7 @@ class ConcurrencyClauses(Kit):
 
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
-        """A deadlock, a serialization failure, a taken lock or a full pool is raised, not repeated."""
+        """A deadlock, serialization failure, taken lock or full pool is raised, not repeated."""
         with TemporaryDirectory() as notes:
             async with location.open_several(4, notes) as opened:
                 await self._write_in_opposite_orders(opened)

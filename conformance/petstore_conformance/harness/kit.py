@@ -220,10 +220,9 @@ def location_clause(
 
 def _without_runner(frames: TracebackType | None) -> TracebackType | None:
     """Leave out those before `in_scratch`: pytest would show the first of asyncio's at length."""
-    own = frames
-    while own and own.tb_frame.f_code is not in_scratch.__code__:
-        own = own.tb_next
-    return own or frames
+    while frames and frames.tb_next and frames.tb_frame.f_code is not in_scratch.__code__:
+        frames = frames.tb_next
+    return frames
 
 
 async def in_scratch(kit: AnyKit, test: Steps[AnyKit, Location] | None = None) -> None:
