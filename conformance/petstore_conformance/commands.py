@@ -22,7 +22,7 @@ from petstore import exit_status
 from petstore.config.discovery import check_name
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
-from petstore.contract import SettingsError, UnavailableError, WrongStoreError
+from petstore.contract import SettingsError, UnavailableError
 from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.harness import documents
 from petstore_conformance.templates import generator
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _warn(getattr(error, "warnings", ()))
         _print(str(error))
         status = exit_status.CONFIGURATION
-    except (UnavailableError, WrongStoreError) as error:
+    except UnavailableError as error:
         _print(f"the storage cannot be used: {error}")
         status = exit_status.UNAVAILABLE
     sys.exit(status)

@@ -76,7 +76,7 @@ class Effort:
 
     def choose(self, items: Sequence[AnyItem], share: float) -> Sequence[AnyItem]:
         """Return about this share of the items, at least one, in the same order."""
-        count = min(len(items), ceil(len(items) * min(share, 1)))
+        count = ceil(len(items) * min(share, 1))
         self.note(count, len(items))
         return [items[n] for n in sorted(self.random.sample(range(len(items)), count))]
 

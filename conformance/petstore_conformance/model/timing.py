@@ -61,7 +61,7 @@ async def sample(
         seconds = await _read_seconds(repository, AT_A_TIME if together else 1)
     if not reads:
         seconds = max(seconds, median(current().write_seconds[together][-100:] or [0]))
-    return current().choose(items, min(1, SLOW_SECONDS / seconds))
+    return current().choose(items, SLOW_SECONDS / seconds)
 
 
 async def _read_seconds(repository: Repository, count: int = 1) -> float:
