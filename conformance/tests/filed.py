@@ -1,4 +1,4 @@
-"""Correct backends on a pickled file, which outlive their process.
+"""A correct backend on a pickled file, which outlives its process.
 
 Each call locks the file, loads the store, calls a correct repository and saves the store.
 """

@@ -125,8 +125,10 @@ def walk_errors(ask: Ask, location: str, proxy: str) -> None:
     ):
         # Squid may lose a 413, as docs/clients.md says, and if it lost one, often the next as well.
         tries = 5 if (status, proxy) == (413, "Squid") else 1
-        refused, *_ = (got for got in ask(*request, count=tries) if got.status_code)
-        check_error(refused, status, code)
+        heard = [got for got in ask(*request, count=tries) if got.status_code or tries == 1]
+        assert heard, "all of them were lost"
+        for refused in heard:
+            check_error(refused, status, code)
     # Squid may close a connection after a 413 without saying so, and not every client repeats what
     # it has then sent on it: let the client notice first.
     time.sleep(0.1)

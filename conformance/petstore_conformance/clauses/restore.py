@@ -362,7 +362,7 @@ class RestoreClauses(Kit):
                 highest = max(highest, id_)
             if highest < HIGHEST:
                 highest = await restore_before_a_refusal(repository, 3 + 30 * (id_ % 2))
-            for at_once in await sample(repository, (1, 1, 20)):  # a connection may reserve ids
+            for at_once in await sample(repository, (*[1] * 8, 20)):  # connections may reserve ids
                 orders = await asyncio.gather(*(place_at(repository, AT) for _ in range(at_once)))
                 ids = {"pets": [order.pet_id for order in orders], "orders": [o.id for o in orders]}
                 for kind, some in ids.items():

@@ -219,7 +219,7 @@ def location_clause(
 
 
 def _without_runner(frames: TracebackType | None) -> TracebackType | None:
-    """Leave out those before `in_scratch`: pytest would show the first of asyncio's at length."""
+    """Return the frames from `in_scratch` on: pytest would show asyncio's `run` at length."""
     while frames and frames.tb_next and frames.tb_frame.f_code is not in_scratch.__code__:
         frames = frames.tb_next
     return frames

@@ -55,7 +55,7 @@ class Caching(Correct):
 
 
 class NotingRestored(Correct):
-    """Has noted the tokens of the records that it has restored."""
+    """Notes the tokens of the records that it restores, in `noted`."""
 
     def restore_record(self, record: TokenRecord) -> None:
         super().restore_record(record)

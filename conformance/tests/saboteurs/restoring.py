@@ -1,10 +1,8 @@
 """What a backend may do wrong in `restore`, first with any items, then with orders."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -103,8 +101,7 @@ class CountsOrdersOnly(Correct):
 class ReservesIdsForEachConnection(Correct):
     """A restore raises the counter, but not what each connection but the first has reserved."""
 
-    reserved: ClassVar = defaultdict[tuple[str, int], list[int]](list)
-    in_flight = 0
+    in_flight = 0  # the number of the connection
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.in_flight += 1
@@ -114,10 +111,12 @@ class ReservesIdsForEachConnection(Correct):
             self.in_flight -= 1
 
     def choose_id(self) -> int:
-        reserved = self.reserved[self.store, self.in_flight]
+        if self.in_flight < 2:
+            return super().choose_id()
+        reserved: list[int] = self.kept.setdefault(self.in_flight, [])
         if not reserved:
-            first, number = super().choose_id(), 20 if self.in_flight > 1 else 1
-            reserved += range(first, first + number)
+            first = super().choose_id()
+            reserved += range(first, first + 20)
             self.data.last_id = reserved[-1]
         return reserved.pop(0)
 
