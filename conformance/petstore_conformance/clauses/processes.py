@@ -32,17 +32,14 @@ from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import AnyCall, create, watch, write_once
+from petstore_conformance.model.calls import AnyCall, cancel, create, watch, write_once
 from petstore_conformance.model.model import Payload, created
 from petstore_conformance.model.reads import check_shown, read_all
 from petstore_conformance.model.timing import measure, time_limit
 from petstore_conformance.model.values import AT, REX
 
 KILLS: Final = 20
-"""How many processes are killed within their writes at most, if there is time for them.
-
-It is a third of the steps of SQL, whose transactions take three or more.
-"""
+"""At most so many processes are killed after a step of their writes: of SQL, after each third."""
 
 KILLING_SECONDS = 15
 """After this time no more of them are started."""
@@ -133,19 +130,27 @@ class ProcessClauses(Kit):
         """Writes are saved on closing, by a timer, or in several steps."""
         if not location.backend.shared:  # otherwise another clause does so
             await self._make_new_locations(location)
-        steps = await self._write_and_kill(location, 0)
-        await self._write_and_kill(location, 0, others=20)
-        for call in (0, 2, 3, 4):  # of `write_each_kind`: a restore, create, order and update
-            await self._write_and_kill(location, 0, last_call=call)
-        in_time = time_limit(KILLING_SECONDS)
+        steps = await self._write_and_kill(location)
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
-        chosen = range(first, steps + 1, every)
-        for number, step in enumerate(chosen):
-            if not in_time():
-                current().note(number, len(chosen))
-                break
-            await self._write_and_kill(location, step)
+        # The calls are those of `write_each_kind`: a restore, create, order and update.
+        endings = [{"others": 20}, *({"last_call": call} for call in (0, 2, 3, 4))]
+        endings += [{"step": step} for step in range(first, steps + 1, every)]
+        left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
+
+        async def kill_some(place: Location) -> None:
+            for number, ending in left:
+                if not in_time():
+                    current().note(number, len(endings))
+                    break
+                await self._write_and_kill(place, **ending)
+
+        async with location.new() as second:  # a process begins while another one writes
+            killing = [asyncio.create_task(kill_some(place)) for place in (location, second)]
+            try:
+                await asyncio.gather(*killing)
+            finally:
+                await cancel(killing)
         # Long names are written for a while, perhaps those of several pets together.
         news: list[Payload] = [*[NewPet("n" * self.longest_name(2**20), 7)] * 7, REX]
         for lists in (True, False, False, False):
@@ -159,7 +164,7 @@ class ProcessClauses(Kit):
                 await check_agreement(repository)
 
     async def _write_and_kill(
-        self, location: Location, step: int, *, others: int = 0, last_call: int | None = None
+        self, location: Location, *, step: int = 0, others: int = 0, last_call: int | None = None
     ) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
 
