@@ -242,8 +242,7 @@ class PageClauses(Kit):
         """Pets without a status match, or a page that is not full is not filtered."""
         pets = await add_pets(repository, 23)
         for status in PetStatus:
-            for after in (0, *(pet.id for pet in pets)):
-                await check_page(repository, PetQuery(after, 50, status), pets)
+            await check_page(repository, PetQuery(0, 50, status), pets)
 
     @clause("page-empty")
     async def test_the_page_is_empty_if_nothing_matches(self, repository: Repository) -> None:

@@ -153,7 +153,7 @@ class HandsAnOrderToTheNextCaller(Correct):
 class MakesCancelledWritesLater(Correct):
     """A queue in the background does not hear that a write was cancelled."""
 
-    work, late = 0.0, 1.5
+    work, late = 0.0, 0.25
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         try:

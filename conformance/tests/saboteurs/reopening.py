@@ -92,7 +92,7 @@ class AcknowledgesWhatItDrops(Correct):
         self.data = Store()
 
 
-@breaks("durable-pets")  # no other writes what it has told to be unavailable, much later
+@breaks("durable-pets")  # no other writes later what it has told to be unavailable
 class WritesLongAfterItWasClosed(Correct):
     """An order in flight is unavailable when it is closed; a task in the background makes it."""
 
@@ -101,7 +101,7 @@ class WritesLongAfterItWasClosed(Correct):
         await asyncio.sleep(0)
         if self.open or pet_id not in self.data.pets:
             return await super().place_order(pet_id, at, token)
-        asyncio.get_running_loop().call_later(1.5, self.write, pet_id, at)
+        asyncio.get_running_loop().call_later(0.25, self.write, pet_id, at)
         raise UnavailableError("closed")
 
     def write(self, pet_id: int, at: datetime) -> None:

@@ -78,11 +78,12 @@ class RestoresItemsTogether(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         async def insert(item: Item) -> None:
             stored = self.data.orders if isinstance(item, Order) else self.data.pets
-            absent = isinstance(item, Order) and item.pet_id not in self.data.pets
+            absent = isinstance(item, Order) and item.pet_id not in {*self.data.pets, *given}
             if item.id not in stored and not absent:  # those are refused at once
                 await pause()
             await Correct.restore(self, [item])
 
+        given = {item.id for item in items if isinstance(item, Pet)}
         size = 10 if len(items) > 100 else 1
         for begin in range(0, len(items), size):
             await asyncio.gather(*(insert(item) for item in items[begin : begin + size]))

@@ -270,10 +270,11 @@ class ReadsItsCopyBesideAnother(Correct):
         async with self.lock:
             creating = self.data.extra.setdefault("creating", set())
             creating.add(self)
-            await pause()
-            receipt = await super().create_pet(new, token)
-            creating.remove(self)
-            return receipt
+            try:
+                await pause()
+                return await super().create_pet(new, token)
+            finally:
+                creating.remove(self)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         pet = await super().get_pet(pet_id)
