@@ -32,7 +32,6 @@ from petstore.contract import (
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import READERS, kind, one_effect, watch
-from petstore_conformance.model.model import matching
 from petstore_conformance.model.reads import (
     check_page,
     check_pages,
@@ -241,7 +240,8 @@ class OrderClauses(Kit):
             with pytest.raises(NotFoundError):
                 await repository.place_order(absent, AT)
         if not self.remote:  # at the end: no id is left after it
-            await repository.restore([Pet(MAX_ID, "Rex", 7, PetStatus.SOLD)])
+            with suppress(ConflictError):  # that it can be restored, another clause says
+                await repository.restore([Pet(MAX_ID, "Rex", 7, PetStatus.SOLD)])
             for absent in (MAX_ID + 1, 2**63 - 1):
                 with pytest.raises(StorageError) as raised:  # it may ask for an id first
                     await repository.place_order(absent, AT)
@@ -291,6 +291,9 @@ class OrderClauses(Kit):
         some = len(await sample(repository, range(60)))
         orders[:some] = updated = await update_orders(repository, orders[:some])
         await check_pages(repository, orders)
+        for order in updated[:12]:
+            for count in (1, 3):
+                await check_page(repository, OrderQuery(order.id, count, order.status), orders)
         done = await repository.update_order(orders[-1].id, OrderStatus.COMPLETED)  # the last row
         for count in (1, 3):
             query = OrderQuery(updated[-1].id, count, done.status)
@@ -303,10 +306,7 @@ class OrderClauses(Kit):
         for change in (None, update_orders):
             orders = await change(repository, orders) if change else orders
             for status in OrderStatus:
-                for count in (1, 3, 50):
-                    await check_page(repository, OrderQuery(0, count, status), orders)
-                for order in matching(orders, OrderQuery(0, 50, status)):
-                    await check_page(repository, OrderQuery(order.id, 1, status), orders)
+                await check_page(repository, OrderQuery(0, 50, status), orders)
 
     @location_clause("order-completed")
     async def test_the_pet_of_a_completed_order_is_sold(self, location: Location) -> None:

@@ -17,26 +17,23 @@ NARROW_FIRST: Final = (
     *("scratch-empty", "page-empty", "id-range", "get-absent", "id-once"),
     *("status-exact", "get-stored", "order-id", "exact-types", "page-order", "page-status"),
     *("page-after", "order-of-nothing", "order-get", "order-reserves", "order-completed"),
-    *("order-cancelled", "order-final", "name-exact", "page-count", "page-walk", "orders-page"),
+    *("order-cancelled", "order-final", "name-exact", "page-count", "page-walk", "orders-status"),
     # The cost is that of calls which are right: it measures full pages, and orders of nothing.
-    *("cost", "order-refused"),
-    *("order-same", "token-replayed", "orders-status", "healthy", "category-exact", "order-exact"),
+    *("orders-page", "cost", "order-refused", "order-same", "token-replayed", "healthy"),
     # What an order loses on its way, it also loses when it is restored, perhaps before a refusal.
-    *("restore-exact", "event-loop", "token-apart"),
-    *("token-refused", "sold-once", "page-overlap", "read-after-write"),
+    *("category-exact", "order-exact", "restore-exact", "token-apart", "token-refused"),
+    *("sold-once", "page-overlap", "failure-passed", "durable-pets", "restore-sizes"),
     # What closing loses, or a long list, is also not there before a refusal.
-    *("failure-passed", "durable-pets", "restore-sizes", "restore-order", "restore-next"),
-    *("restore-again", "restore-other"),
+    *("event-loop", "restore-order", "restore-next", "restore-again", "restore-other"),
     # What disturbs others also holds up those beside a call that is cancelled.
     *("after-cancellation", "cancellation", "cancelled-write", "order-absent"),
     # What counts after its time is also not deleted, or deleted too early.
     *("token-expired", "token-deleted", "token-atomic", "token-reused", "durable-orders"),
-    *("durable-ids", "scratch-apart", "shared-ids", "store-kept", "durable-reads"),
-    *("store-identity", "restore-token", "token-walk", "overlapping-calls", "shared-reads"),
+    *("read-after-write", "durable-ids", "scratch-apart", "shared-ids", "store-kept"),
+    *("durable-reads", "store-identity", "restore-token", "token-walk", "overlapping-calls"),
     # What goes wrong between processes is also not there after a kill.
-    *("shared-orders", "shared-processes", "durable-killed", "closed", "snapshot"),
-    *("store-expected", "store-gone", "restore-live"),
-    "model",
+    *("shared-reads", "shared-orders", "shared-processes", "durable-killed", "closed", "snapshot"),
+    *("store-expected", "store-gone", "restore-live", "model"),
 )
 """All clauses, the narrowest first."""
 

@@ -46,7 +46,8 @@ class KeepsOrdersIfItIsCancelled(Correct):
     """Drops an order that it keeps once the update of it has returned."""
 
     async def get_order(self, order_id: int) -> Order | None:
-        order: Order | None = self.kept.setdefault(order_id, await super().get_order(order_id))
+        if order := self.kept.get(order_id) or await super().get_order(order_id):
+            self.kept[order_id] = order
         return order
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -73,11 +74,9 @@ class KeepsPagesIfItIsCancelled(Correct):
         super().set_status(pet_id, status)
         self.kept.clear()
 
-    async def restore(self, items: Sequence[Item]) -> None:
-        try:
-            await super().restore(items)
-        finally:
-            self.kept.clear()
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.kept.clear()
 
 
 @breaks("cancellation")

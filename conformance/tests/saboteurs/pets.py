@@ -117,14 +117,9 @@ listing(
     lambda find, query: find(query) or find(replace(query, after=0)),
 )
 listing(
-    "page-walk",
+    "page-after",
     "SkipsAtABoundary",
     lambda find, query: [*find(query)[: query.count - 1], *find(query)[query.count :]],
-)
-listing(
-    "model",
-    "FilteredPagesOfThreeAreOneShort",
-    lambda find, query: find(query)[: 2 if query.count == 3 and query.status else None],
 )
 
 

@@ -187,14 +187,14 @@ class WritesAfterItWasClosed(Correct):
         return await asyncio.shield(asyncio.ensure_future(self._write(new, token)))
 
     async def _write(self, new: NewPet, token: Token) -> Receipt:
-        receipt = self.find(token)
-        if receipt:
-            return receipt
-        pet_id = self.next_id()
-        self.record(token, pet_id)
-        await pause()
-        self.put(Pet(pet_id, new.name, new.category_id, new.status))
-        return Receipt(pet_id)
+        async with self.lock:
+            if receipt := self.find(token):
+                return receipt
+            pet_id = self.next_id()
+            await pause()
+            self.record(token, pet_id)
+            self.put(Pet(pet_id, new.name, new.category_id, new.status))
+            return Receipt(pet_id)
 
     def close(self) -> None:
         super().close()
@@ -244,7 +244,7 @@ class KeepsRestoredRecordsInMemory(NotingRestored):
     def close(self) -> None:
         super().close()
         for value in self.noted:
-            del self.data.records[value]
+            self.data.records.pop(value, None)
 
 
 @breaks("durable-orders")
