@@ -24,9 +24,9 @@ NARROW_FIRST: Final = (
     *("category-exact", "order-exact", "restore-exact", "token-apart", "token-refused"),
     *("sold-once", "page-overlap", "failure-passed", "durable-pets", "restore-sizes"),
     # What closing loses, or a long list, is also not there before a refusal.
-    *("event-loop", "restore-order", "restore-next", "restore-again", "restore-other"),
+    *("restore-order", "restore-next", "restore-again", "restore-other"),
     # What disturbs others also holds up those beside a call that is cancelled.
-    *("after-cancellation", "cancellation", "cancelled-write", "order-absent"),
+    *("after-cancellation", "cancellation", "cancelled-write", "order-absent", "event-loop"),
     # What counts after its time is also not deleted, or deleted too early.
     *("token-expired", "token-deleted", "token-atomic", "token-reused", "durable-orders"),
     *("read-after-write", "durable-ids", "scratch-apart", "shared-ids", "store-kept"),
