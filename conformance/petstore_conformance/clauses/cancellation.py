@@ -194,7 +194,7 @@ class CancellationClauses(Kit):
     async def _cancel_the_last(self, repository: Repository) -> bool:
         """Cancel the last of many writes; return whether it ends late, after most of the others."""
         alone, _ = await measure(repository.create_pet(REX))
-        numbers = await sample(repository, range(100), together=True)
+        numbers = await sample(repository, range(400), together=True)
         *others, last = [asyncio.create_task(repository.create_pet(REX)) for _ in (0, *numbers)]
         await yield_to_others()
         ending, _ = await measure(cancel([last]))

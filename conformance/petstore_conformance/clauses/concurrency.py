@@ -239,25 +239,23 @@ class ConcurrencyClauses(Kit):
         await each(zip(given, kinds, strict=False), change)
         current().note(len(tried), len(given))
 
-    @clause("page-overlap")
-    async def test_a_page_shows_what_was_stored_during_the_call(
-        self, repository: Repository
-    ) -> None:
+    @location_clause("page-overlap")
+    async def test_a_page_shows_what_was_stored_during_the_call(self, location: Location) -> None:
         """A page is read by offset, or its items are read after they were selected."""
-        length, _ = await measure(repository.list_orders(OrderQuery(0, 9)))
-        some = await sample(repository, range(ORDERED_PETS), together=True)
-        pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
-        overlap = Overlap(repository, length, {staying for staying, _ in pairs})
-        orders = [
-            partial(overlap.order, pet_id, pages=number % 4)
-            for number, (_, pet_id) in enumerate(pairs)
-        ]
-        await watch(lambda: asyncio.gather(*map(overlap.read, (200, 7, 4))), orders)
+        async with location.open_several(2) as handles:  # one alone may make its calls in turn
+            repository, readers = handles[0], (handles[-1], handles[0], handles[-1])
+            length, _ = await measure(repository.list_orders(OrderQuery(0, 9)))
+            some = await sample(repository, range(ORDERED_PETS), together=True)
+            pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
+            overlap = Overlap(repository, length, {staying for staying, _ in pairs})
+            orders = [partial(overlap.order, it, pages=n % 4) for n, (_, it) in enumerate(pairs)]
+            await watch(lambda: asyncio.gather(*map(overlap.read, readers, (200, 7, 4))), orders)
 
 
 class Overlap(Struct):
     """Orders that are placed and cancelled while pages are read, and what is certain of them.
 
+    repository -- makes the writes
     length -- how long it takes to read a page
     staying -- the ids of pets that stay available
     orders -- the status of each order that is not just being cancelled
@@ -278,24 +276,24 @@ class Overlap(Struct):
         self.orders[order_id] = OrderStatus.CANCELLED
         await self.length.wait(10)
 
-    async def read(self, most: int) -> None:
+    async def read(self, reader: Repository, most: int) -> None:
         """Read pages of every status, from each to the next one, as long as there is time."""
         queries, in_time = every_filter(0, most), time_limit(WATCHING_SECONDS)
         for number in range(OVERLAPPED_PAGES):
             if number and not in_time():
                 break
             await yield_to_others()  # a repository in memory may never wait
-            queries = [await self._read(query) for query in queries]
+            queries = [await self._read(reader, query) for query in queries]
 
     async def _place(self, pet_id: int) -> int:
         order_id = (await self.repository.place_order(pet_id, AT)).id
         self.orders[order_id] = OrderStatus.PLACED
         return order_id
 
-    async def _read(self, query: AnyQuery) -> AnyQuery:
+    async def _read(self, reader: Repository, query: AnyQuery) -> AnyQuery:
         """Read and check a page; return the query of the next one, or of the first again."""
         before = {**self.orders}
-        page = await read_page(self.repository, query)
+        page = await read_page(reader, query)
         ids = [item.id for item in page]
         assert ids == sorted(set(ids))
         throughout: dict[int, str] = dict(before.items() & self.orders.items())

@@ -108,7 +108,7 @@ async def close_while_it_writes(
     async for results in close_in_flight(location):
         writes = (result for name, result in results.items() if name.startswith(method))
         ids |= {it.id for it in writes if isinstance(it, Receipt) and not it.replayed}
-        updates = results["update_order"], results["update_order, to cancelled"]
+        updates = results.get("update_order"), results.get("update_order, to cancelled")
         updated += [order for order in updates if isinstance(order, Order)]
     async with location.open() as repository:
         length, _ = await measure(repository.create_pet(REX))

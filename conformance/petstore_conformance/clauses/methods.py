@@ -24,6 +24,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, place_at
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.effort import WRITES
 from petstore_conformance.harness.kit import Location
 from petstore_conformance.model.calls import AnyCall
 from petstore_conformance.model.timing import measure, sample
@@ -145,11 +146,13 @@ async def close_in_flight(location: Location) -> AsyncIterator[dict[str, Any]]:
     """
     async with location.open() as repository:
         length, _ = await measure(repository.create_pet(REX))
-        tenths = await sample(repository, range(1, 10, 2))
+        tenths = await sample(repository, (1, 3, 4, 5, 6, 7, 9))
     for tenth in tenths:
+        left_out = ("restore",) if tenth % 2 else WRITES  # no caller makes them during a restore
         async with location.open() as repository:
             given = await give(repository, tenth)
-            calls = all_calls_of(repository, given)
+            all_ = all_calls_of(repository, given).items()
+            calls = {name: call for name, call in all_ if not name.startswith(left_out)}
             tasks = [asyncio.create_task(attempt(call)) for call in calls.values()]
             await length.wait(tenth)
         async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):

@@ -211,17 +211,17 @@ class RestoreClauses(Kit):
         for id_ in absent_ids(*(order.id for order in RESTORED_ORDERS)):
             assert await repository.get_order(id_) is None
         first = await read_all(repository)
-        following = [
-            replace(query, after=(await read_page(repository, query))[-1].id)
-            for query in (PetQuery(0, 3), OrderQuery(0, 3))
-        ]
+        starts = PetQuery(0, 3), OrderQuery(0, 3)
+        following = [replace(q, after=(await read_page(repository, q))[-1].id) for q in starts]
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
         await repository.restore([pet, order])  # lower than the end of these pages
         for query in following:
             assert await read_page(repository, query) == first.page(query)
+        stored = await read_all(repository)
+        for query in starts:
+            assert await read_page(repository, query) == stored.page(query)
         # Hostile pets, and orders of them, under ids of every number of digits.
-        used = (await read_all(repository)).ids
-        ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in used]
+        ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in stored.ids]
         pets = list(map(created, ids, self.storable(HOSTILE_PETS)))
         orders = list(map(order_of, pets, cycle(TIMES)))
         await repository.restore([*pets, *orders])

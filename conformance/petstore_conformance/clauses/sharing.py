@@ -37,7 +37,7 @@ from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import create, watch, write_once
+from petstore_conformance.model.calls import READERS, create, watch, write_once
 from petstore_conformance.model.model import send
 from petstore_conformance.model.reads import check_shown, every_filter, read_all, read_page
 from petstore_conformance.model.timing import fill, measure, sample, time_limit
@@ -147,7 +147,7 @@ class SharingClauses(Kit):
             async def write_and_read() -> None:  # what others are writing must not hide it
                 await check_shown(readers[0], await create(readers[1], REX))
 
-            await watch(lambda: asyncio.gather(*writes), [write_and_read])
+            await watch(lambda: asyncio.gather(*writes), [write_and_read] * READERS)
             await self._open_beside_writes(location, *handles[:2])
             for access in Access:
                 pet = await create(writer, REX)
