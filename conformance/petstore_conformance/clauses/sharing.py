@@ -67,7 +67,7 @@ async def view(repository: Repository, ids: Sequence[int]) -> list[Any]:
     It is read at once and then again: during a read, a cache may hear of what others have written.
     """
     reads: list[Coroutine[Any, Any, Any]] = [read_records(repository, 999)]
-    reads += (read_page(repository, query) for query in every_filter(0, 999))
+    reads += (read_page(repository, query) for query in every_filter(0, 9999))
     for id_ in ids:
         reads += [repository.get_pet(id_), repository.list_pets(PetQuery(id_, 1))]
         reads += [repository.get_order(id_), repository.list_orders(OrderQuery(id_, 1))]
