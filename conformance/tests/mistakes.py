@@ -25,6 +25,7 @@ from petstore.contract import (
     NewPet,
     OrderStatus,
     Receipt,
+    UnavailableError,
     WrongStoreError,
 )
 
@@ -37,6 +38,17 @@ class WaitsOnTheLoop(Filed):
         with Path(f"{self.path}.lock").open("a") as file:  # noqa: ASYNC230 - its mistake
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+class ReadsNoLargerFile(Filed):
+    """Makes room for ten megabytes more than there are when it is opened."""
+
+    def load(self) -> None:
+        size = self.path.stat().st_size
+        self.room = getattr(self, "room", size + 10_000_000)
+        if size > self.room:
+            raise UnavailableError("the file has grown")
+        super().load()
 
 
 class LooksAtNotesAfterwards(Filed):

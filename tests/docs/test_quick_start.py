@@ -52,9 +52,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Outcom
             process.terminate()
 
 
-def test_the_quick_start_works_when_followed_literally(
-    followed: tuple[str, list[Outcome]],
-) -> None:
+def test_the_quick_start_works_when_followed_literally(followed: tuple[str, list[Outcome]]) -> None:
     for shown, outcome in zip(SHOWN, followed[1], strict=True):
         assert outcome.status == 0
         assert not shown or differences(shown, outcome.printed) == []

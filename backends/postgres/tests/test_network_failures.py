@@ -41,9 +41,7 @@ async def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_la
         assert len(await again(lambda: pets(repository))) == created
 
 
-async def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
-    front: Proxy,
-) -> None:
+async def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(front: Proxy) -> None:
     async with opened(url_of(front), timeout_seconds=4, connections=4) as repository:
         await repository.create_pet(REX)
         front.frozen = True

@@ -14,12 +14,7 @@ from petstore_conformance.faults.proxy import Proxy
 from redis.exceptions import ResponseError
 
 from backends.redis.tests.servers import AOF, Server, single, until
-from backends.redis.tests.stores import (
-    opened,
-    unavailable,
-    unavailable_at_once,
-    unavailable_for,
-)
+from backends.redis.tests.stores import opened, unavailable, unavailable_at_once, unavailable_for
 from petstore.contract import OrderQuery
 from tests.support.repositories import (
     AT,

@@ -23,7 +23,7 @@ from conformance.tests.correct import (
     scratch,
 )
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
-from petstore.contract import Expected, Pet, Receipt, TokenRecord
+from petstore.contract import Expected, Pet, Receipt
 
 WrongScratch = Callable[[LocationSettings], AsyncIterator[LocationSettings]]
 
@@ -99,18 +99,6 @@ class RevivesWhenReopened(Correct):
     def close(self) -> None:
         super().close()
         self.handles[self.data] -= 1
-
-
-RECORDS: dict[bytes, TokenRecord] = {}
-
-
-@breaks("scratch-apart")
-class LocationsShareTokens(Correct):
-    """The table of tokens has no name of the location."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.records = RECORDS
 
 
 @asynccontextmanager

@@ -30,6 +30,7 @@ for shared in (
     *(mistakes.LocksInItsProcess, mistakes.CachesPets, mistakes.StoresLocalTime),
     mistakes.LooksForTokensFirst,  # no other breaks "only one of them" for creates
     mistakes.WaitsOnTheLoop,  # no other holds the event loop while another process has its lock
+    mistakes.ReadsNoLargerFile,  # no other minds what another process has stored
     mistakes.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
 ):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)

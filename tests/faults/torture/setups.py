@@ -44,10 +44,7 @@ def sqlite(directory: Path, run: Run) -> Outcomes:
             file.unlink()
 
     set_up = Topology(
-        name="sqlite",
-        backend=petstore_sqlite.backend,
-        settings=settings,
-        empty=empty,
+        name="sqlite", backend=petstore_sqlite.backend, settings=settings, empty=empty
     )
     yield from rounds(set_up, run, directory)
 
