@@ -369,7 +369,7 @@ class Repository(Protocol):
         """Store pets, orders and records of another store, under the ids that they have there.
 
         Each item is stored completely or not at all. If one is refused, all items before it are
-        stored; those after it may or may not be. The caller makes no other write during the call.
+        stored; those after it may or may not be. During the call nobody makes another write.
 
         - Items are returned exactly as they were given, in every list where they belong.
           [restore-exact]

@@ -146,6 +146,7 @@ class SharingClauses(Kit):
 
             async def write_and_read() -> None:  # what others are writing must not hide it
                 await check_shown(readers[0], await create(readers[1], REX))
+                await check_shown(readers[0], await place_at(readers[1], AT))
 
             await watch(lambda: asyncio.gather(*writes), [write_and_read] * READERS)
             await self._open_beside_writes(location, *handles[:2])
