@@ -88,7 +88,7 @@ async def test_a_server_that_has_become_a_replica_is_left(server: Server) -> Non
         finally:
             server.call("REPLICAOF", "NO", "ONE")
         assert not (await again(lambda: repository.place_order(pet.id, AT, make_token(1)))).replayed
-        assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
+        assert len(await again(lambda: repository.list_orders(OrderQuery(0, 9)))) == 1
 
 
 async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path: Path) -> None:
