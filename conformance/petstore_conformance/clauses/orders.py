@@ -292,8 +292,8 @@ class OrderClauses(Kit):
         orders[:some] = updated = await update_orders(repository, orders[:some])
         await check_pages(repository, orders)
         for order in updated[:12]:
-            for count in (1, 3):
-                await check_page(repository, OrderQuery(order.id, count, order.status), orders)
+            for after, count in ((0, 1), (0, 3), (order.id, 1), (order.id, 3)):
+                await check_page(repository, OrderQuery(after, count, order.status), orders)
         done = await repository.update_order(orders[-1].id, OrderStatus.COMPLETED)  # the last row
         for count in (1, 3):
             query = OrderQuery(updated[-1].id, count, done.status)

@@ -211,7 +211,7 @@ class PageClauses(Kit):
     @clause("page-after")
     async def test_a_page_begins_right_after_the_given_id(self, repository: Repository) -> None:
         """The pet with the given id is repeated, or the one after it is skipped."""
-        pets = await add_pets(repository, 12)
+        pets = await add_pets(repository, 23)
         ids = [pet.id for pet in pets]
         for after in {0, MAX_ID, *ids, *(min(id_ + 1, MAX_ID) for id_ in ids)}:
             for status in (None, *PetStatus):
