@@ -33,8 +33,6 @@ _STATUSES: Final = (
     " 130 interrupted."
 )
 
-_FAULT_OPTIONS: Final = set(FaultOptions.__struct_fields__) - {"seed", "report"}
-
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
@@ -158,7 +156,8 @@ def _choose(name: str) -> Subject:
 
 def _fault_options(options: Namespace) -> FaultOptions | None:
     """Return the options of fault injection, if that was chosen. Raises `SettingsError`."""
-    given = {name: value for name, value in vars(options).items() if name in _FAULT_OPTIONS}
+    known = set(FaultOptions.__struct_fields__) - {"seed", "report"}
+    given = {name: value for name, value in vars(options).items() if name in known}
     if not options.faults:
         if given:
             name = {"only": "fault"}.get(min(given), min(given))
@@ -174,11 +173,10 @@ def _fault_options(options: Namespace) -> FaultOptions | None:
 def _list(report: str | None) -> int:
     from petstore_conformance.harness.kit import sentences
 
-    if report is not None:
-        documents.write(report, [{"clause": n, "sentence": s} for n, s in sentences().items()])
+    if report is None:
+        print("\n".join(f"{name:<20}{sentence}" for name, sentence in sentences().items()))
     else:
-        for name, sentence in sentences().items():
-            print(f"{name:<20}{sentence}")
+        documents.write(report, [{"clause": n, "sentence": s} for n, s in sentences().items()])
     return 0
 
 

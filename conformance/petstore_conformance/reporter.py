@@ -16,11 +16,6 @@ from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, Kit, clauses, 
 
 _WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-", "inconclusive": "SLOW"}
 
-_WRONG_VALUE: Final = (
-    "A method takes or returns something else than the contract says, such as None instead of a"
-    " receipt. The test has found it here:"
-)
-
 
 class ClauseResult(Struct, frozen=True, omit_defaults=True):
     """The result of a clause in the JSON report.
@@ -60,16 +55,6 @@ class Reporter:
         self._clauses: dict[str, str] = {}  # of each test
         self._late = set[str]()  # failed because something did not end, or was unavailable
 
-    @property
-    def missing(self) -> int:
-        """How many of the clauses to run were not run."""
-        return len(self.chosen) - len(self.results)
-
-    @property
-    def partial(self) -> bool:
-        """Whether something is left out, so that the backend may not be called compliant."""
-        return len(self.chosen) < len(sentences())
-
     def pytest_configure(self) -> None:
         """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
         pytest.register_assert_rewrite(*REWRITTEN)
@@ -108,13 +93,13 @@ class Reporter:
         test = report.location[2].rpartition(".")[2]
         clause = self._clauses[test]
         skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-        skip = skip.removeprefix("Skipped: ")
-        slow = skip.startswith(INCONCLUSIVE_REASON)
+        reason = skip.removeprefix("Skipped: ")
+        slow = reason.startswith(INCONCLUSIVE_REASON)
         outcome = "inconclusive" if slow else report.outcome
         print(f"{_WORDS[outcome]:<8}{clause:<20}{sentences()[clause]}", flush=True)
         tried = effort.EFFORTS.get(clause)
         if slow:
-            print(f"        {skip}", flush=True)
+            print(f"        {reason}", flush=True)
         elif tried and tried.share < 1:
             print(f"        tried {tried.share:.0%} of its values", flush=True)
         if report.failed:
@@ -122,23 +107,19 @@ class Reporter:
             if clause not in self._late:
                 print(f"        Probably: {inspect.getdoc(getattr(self._tested, test))}")
             print(f"\n{shown}\n", flush=True)
-            skip = shown.strip()
-        reason = skip.encode(errors="backslashreplace").decode() or None
+            reason = shown.strip()
+        reason = reason.encode(errors="backslashreplace").decode()
         measured = (round(tried.share, 3), round(report.duration, 3), tried.calls) if tried else ()
-        self.results[clause] = ClauseResult(clause, outcome, reason, *measured)
+        self.results[clause] = ClauseResult(clause, outcome, reason or None, *measured)
 
     def share(self) -> tuple[float, str | None]:
         """Return the smallest share of its values that any clause has tried, and that clause.
 
         The clause is None if all tried all. Those that failed or were skipped do not count.
         """
-        shares = [
-            (result.share, result.clause)
-            for result in self.results.values()
-            if result.share is not None and result.outcome not in ("failed", "skipped")
-        ]
-        share, clause = min(shares, default=(1.0, None))
-        return share, clause if share < 1 else None
+        judged = [r for r in self.results.values() if r.outcome in ("passed", "inconclusive")]
+        shares = [(r.share, r.clause) for r in judged if r.share is not None and r.share < 1]
+        return min(shares, default=(1.0, None))
 
     def broken(self) -> list[str]:
         """Return the clauses that failed, first the one that names the breach most narrowly."""
@@ -168,7 +149,10 @@ class Reporter:
             return f"{object.__repr__(failure.value)}, which cannot be shown"
         module = str(failure.traceback[-1].frame.f_globals.get("__name__"))
         if failure.errisinstance((AttributeError, TypeError)) and module.startswith(REWRITTEN):
-            return f"{_WRONG_VALUE}\n\n{text}"
+            return (
+                "A method takes or returns something else than the contract says, such as None"
+                f" instead of a receipt. The test has found it here:\n\n{text}"
+            )
         return text
 
     def _own_frames(self, failure: pytest.ExceptionInfo[BaseException]) -> Any:

@@ -26,8 +26,7 @@ from petstore_conformance.harness.kit import sentences
 from petstore_conformance.harness.signals import signals_to_stop
 from petstore_conformance.reporter import ClauseResult, Reporter
 
-_INTERRUPTED: Final = 130
-"""The exit status of a process that SIGINT has ended, in a shell."""
+_INTERRUPTED: Final = 130  # as of a process that SIGINT has ended, in a shell
 
 
 def run(subject: Subject, chosen: Collection[str], seed: int, report: str | None) -> int:
@@ -52,11 +51,10 @@ def run(subject: Subject, chosen: Collection[str], seed: int, report: str | None
     reporter = Reporter(subject, chosen)
     with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
         _run_tests(reporter, seed)
-        status = _status(reporter)
-        print(f"\nseed {seed}: repeat this run with --seed {seed}")
-        print(_verdict(reporter, status))
+        status, verdict, line = _verdict(reporter)
+        print(f"\nseed {seed}: repeat this run with --seed {seed}\n{line}")
     if report is not None:
-        documents.write(report, _report(reporter, seed, status))
+        documents.write(report, _report(reporter, seed, verdict))
     return status
 
 
@@ -64,57 +62,45 @@ def _run_tests(reporter: Reporter, seed: int) -> None:
     # A signal may interrupt a hook of Hypothesis or pytest, which they would warn of.
     warnings.simplefilter("ignore", PluggyTeardownRaisedWarning)
     warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
-    plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
-    options = [*plugins, "--noconftest", "-c", os.devnull, "-o", "python_classes=Conformance"]
+    options = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
+    options += ["--noconftest", "-c", os.devnull, "-o", "python_classes=Conformance"]
+    options += ["--pyargs", "petstore_conformance.suite", f"--hypothesis-seed={seed}"]
     with TemporaryDirectory() as home, signals_to_stop() as reporter.stopping:
         set_hypothesis_home_dir(home)  # it would leave a folder in the current directory
-        tests = ["--pyargs", "petstore_conformance.suite", f"--hypothesis-seed={seed}"]
-        pytest.main([*options, *tests], plugins=[reporter])
+        pytest.main(options, plugins=[reporter])
 
 
-def _status(reporter: Reporter) -> int:
-    if reporter.interrupted:
-        return _INTERRUPTED
-    if reporter.named("failed") or reporter.missing:
-        return 1
-    return INCONCLUSIVE if reporter.named("inconclusive") else 0
-
-
-def _verdict(reporter: Reporter, status: int) -> str:
-    """Return the last line of the output."""
-    name = reporter.subject.name
+def _verdict(reporter: Reporter) -> tuple[int, str, str]:
+    """Return the exit status, the verdict in the report, and the last line of the output."""
+    name, expected = reporter.subject.name, len(reporter.chosen)
     failed, slow = reporter.broken(), len(reporter.named("inconclusive"))
-    expected = len(reporter.chosen)
-    counts = f"{len(failed)} of {expected} clauses failed, {reporter.missing} not run"
-    if status == _INTERRUPTED:
-        return f"interrupted: {counts}"
-    if status == INCONCLUSIVE:
-        return (
-            f"{name} is not judged: {slow} of {expected} clauses were inconclusive,"
-            " because too few values could be tried or the machine is too busy; each line says why"
-        )
-    if status:
+    missing = expected - len(reporter.results)
+    counts = f"{len(failed)} of {expected} clauses failed, {missing} not run"
+    if reporter.interrupted:
+        return _INTERRUPTED, "interrupted", f"interrupted: {counts}"
+    if failed or missing:
         counts += f", {slow} inconclusive" if slow else ""
         counts += f". Begin with {failed[0]}" if failed else ""
         counts += f"; also failed: {', '.join(failed[1:])}" if failed[1:] else ""
-        return f"{name} is NOT compliant: {counts}"
+        return 1, "not compliant", f"{name} is NOT compliant: {counts}"
+    if slow:
+        line = (
+            f"{name} is not judged: {slow} of {expected} clauses were inconclusive,"
+            " because too few values could be tried or the machine is too busy; each line says why"
+        )
+        return INCONCLUSIVE, "inconclusive", line
+    verdict, judged = "compliant", "is compliant"
+    if expected < len(sentences()):
+        verdict = judged = "passed what was chosen"
     passed, skipped = len(reporter.named("passed")), len(reporter.named("skipped"))
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
     share, least = reporter.share()
     tried = f"each tried at least {share:.0%} of its values (fewest: {least})"
-    counts += f"; {tried}" if least else "; tried all values"
-    return f"{name} {'passed what was chosen' if reporter.partial else 'is compliant'}: {counts}"
+    return 0, verdict, f"{name} {judged}: {counts}; {tried if least else 'tried all values'}"
 
 
-def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
-    """Return the report in JSON."""
+def _report(reporter: Reporter, seed: int, verdict: str) -> dict[str, object]:
     subject = reporter.subject
-    verdict = {
-        0: "passed what was chosen" if reporter.partial else "compliant",
-        1: "not compliant",
-        INCONCLUSIVE: "inconclusive",
-        _INTERRUPTED: "interrupted",
-    }[status]
     results = [reporter.results.get(name, ClauseResult(name, "not run")) for name in sentences()]
     return {
         "backend": subject.name,

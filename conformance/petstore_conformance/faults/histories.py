@@ -14,9 +14,7 @@ from typing import Any
 
 from petstore.contract import PET_STATUS_BY_ORDER, OrderStatus
 
-Item = dict[str, Any]
-"""A pet or an order, as JSON has it."""
-
+Item = dict[str, Any]  # a pet or an order, as JSON has it
 LIVE = ("placed", "completed")
 
 
@@ -35,7 +33,7 @@ class RecordedResponse:
 
     @property
     def item(self) -> Item:
-        """The pet or the order in the body."""
+        """The pet, the order or the error in the body."""
         found: Item = json.loads(self.content)
         return found
 
@@ -48,7 +46,6 @@ class RecordedResponse:
         return found if isinstance(found, list) else [found]
 
     def __str__(self) -> str:
-        """Return it in one line."""
         replayed = ", replayed" if self.replayed else ""
         return f"{self.status}{replayed} {self.content[:160].decode(errors='replace')}"
 
@@ -100,12 +97,7 @@ class Attempt:
         """Whether it is a write that was acknowledged, or whose outcome is unknown."""
         return self.writes and (self.response is None or self.effect is not None)
 
-    def line(self, begin: float) -> str:
-        """Return it in one line, its times in seconds after the beginning."""
-        return f"{self.sent - begin:8.3f} to {self.ended - begin:.3f} s: {self}"
-
     def __str__(self) -> str:
-        """Return the request and the response in one line."""
         sent = {
             "create": f"create pet {self.value}",
             "place": f"order pet {self.id_} with the key {self.key}",
@@ -165,25 +157,19 @@ def changed(history: list[Attempt]) -> Iterator[str]:
 def wrong_keys(history: list[Attempt]) -> Iterator[str]:
     """Check that a key has one effect and one response."""
     for (action, key), attempts in _by_key(history).items():
-        for text in _wrong_responses(attempts):
-            yield f"{action} {key}: {text}"
-
-
-def _wrong_responses(attempts: list[Attempt]) -> Iterator[str]:
-    """Check the attempts with one key."""
-    created = [a.response for a in attempts if a.response and a.got(201)]
-    if len({(response.content, response.location) for response in created}) > 1:
-        yield f"different responses: {'; '.join(map(str, created))}"
-    for response in created:
-        if not response.location.endswith(f"/{response.item['id']}"):
-            yield f"Location {response.location}"
-    fresh = sum(not response.replayed for response in created)
-    if fresh > 1 or (created and not fresh and all(attempt.response for attempt in attempts)):
-        yield f"executed {fresh} times, according to the responses"
-    since = min((attempt.ended for attempt in attempts if attempt.got(201)), default=inf)
-    for attempt in attempts:
-        if attempt.response and not attempt.got(201) and attempt.sent > since:
-            yield f"{attempt} after a 201"
+        created = [a.response for a in attempts if a.response and a.got(201)]
+        if len({(response.content, response.location) for response in created}) > 1:
+            yield f"{action} {key}: different responses: {'; '.join(map(str, created))}"
+        for response in created:
+            if not response.location.endswith(f"/{response.item['id']}"):
+                yield f"{action} {key}: Location {response.location}"
+        fresh = sum(not response.replayed for response in created)
+        if fresh > 1 or (created and not fresh and all(attempt.response for attempt in attempts)):
+            yield f"{action} {key}: executed {fresh} times, according to the responses"
+        since = min((attempt.ended for attempt in attempts if attempt.got(201)), default=inf)
+        for attempt in attempts:
+            if attempt.response and not attempt.got(201) and attempt.sent > since:
+                yield f"{action} {key}: {attempt} after a 201"
 
 
 def given_twice(history: list[Attempt]) -> Iterator[str]:
@@ -224,7 +210,6 @@ def uncertain(history: list[Attempt]) -> list[Attempt]:
 
 
 def _by_key(history: list[Attempt]) -> dict[tuple[str, str], list[Attempt]]:
-    """Return the attempts of each action and key."""
     found: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     for attempt in history:
         if attempt.key:

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from petstore.contract import MAX_ID, PET_STATUS_BY_ORDER, OrderStatus
 from petstore_conformance.faults.histories import Attempt, uncertain
 
-BUDGET = 200_000
-"""How many states are tried before a search gives up."""
+BUDGET = 200_000  # how many states are tried before a search gives up
 
 
 class State(NamedTuple):

@@ -17,19 +17,7 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
-from petstore.contract import (
-    MAX_ID,
-    NewPet,
-    NotFoundError,
-    OrderQuery,
-    OrderStatus,
-    Pet,
-    PetQuery,
-    PetStatus,
-    RefusedError,
-    Repository,
-    UnavailableError,
-)
+from petstore import contract
 from petstore_conformance.faults import histories
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.stages import NotRecoveredError
@@ -39,13 +27,8 @@ from petstore_conformance.harness.alarm import OverdueError, stack, within
 from petstore_conformance.model.calls import AnyCall
 from petstore_conformance.model.values import AT
 
-CANCELLED_SECONDS: Final = 1
-"""How long a cancelled call may take to end."""
-
-MAX_REPLIES: Final = 20
-"""How many replies to a write are lost at most, if a driver repeats it again and again."""
-
-_RESTORED: Final = Pet(10**6, "restored", 7, PetStatus.SOLD)
+CANCELLED_SECONDS: Final = 1  # how long a cancelled call may take to end
+_RESTORED: Final = contract.Pet(10**6, "restored", 7, contract.PetStatus.SOLD)
 
 Tasks = dict[str, asyncio.Task[Any]]
 
@@ -59,12 +42,12 @@ class Caller:
     """
 
     options: FaultOptions
-    opened: Callable[[], AbstractAsyncContextManager[Repository]]
+    opened: Callable[[], AbstractAsyncContextManager[contract.Repository]]
     proxy: Proxy
     random: Random
     outcome: RoundOutcome
     _names: int = field(default=0, init=False)
-    _repository: Repository = field(init=False)
+    _repository: contract.Repository = field(init=False)
 
     async def run(self) -> None:
         """Let the calls of a repository meet each of the faults, in a random order."""
@@ -80,14 +63,14 @@ class Caller:
 
     def _calls(self) -> dict[str, AnyCall]:
         """Return a call of each method, and one that opens another repository."""
-        repository, status = self._repository, OrderStatus.CANCELLED
+        repository, status = self._repository, contract.OrderStatus.CANCELLED
         return {
             "create_pet": lambda: repository.create_pet(self._new()),
             "get_pet": lambda: repository.get_pet(self._pet),
-            "list_pets": lambda: repository.list_pets(PetQuery(0, 10)),
-            "place_order": lambda: repository.place_order(MAX_ID, AT),
+            "list_pets": lambda: repository.list_pets(contract.PetQuery(0, 10)),
+            "place_order": lambda: repository.place_order(contract.MAX_ID, AT),
             "get_order": lambda: repository.get_order(self._order),
-            "list_orders": lambda: repository.list_orders(OrderQuery(0, 10)),
+            "list_orders": lambda: repository.list_orders(contract.OrderQuery(0, 10)),
             "update_order": lambda: repository.update_order(self._order, status),
             "list_tokens": lambda: repository.list_tokens("", 10, 0),
             "restore": lambda: repository.restore([_RESTORED]),
@@ -95,9 +78,16 @@ class Caller:
             "open": self._try_open,
         }
 
-    def _new(self) -> NewPet:
+    def _begin_calls(self) -> Tasks:
+        """Begin them. If the run is interrupted, asyncio reports no error that nobody retrieved."""
+        tasks = {name: asyncio.ensure_future(call()) for name, call in self._calls().items()}
+        for task in tasks.values():
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return tasks
+
+    def _new(self) -> contract.NewPet:
         self._names += 1
-        return NewPet(f"pet {self._names}", 7, PetStatus.AVAILABLE)
+        return contract.NewPet(f"pet {self._names}", 7, contract.PetStatus.AVAILABLE)
 
     async def _new_pet(self) -> int:
         return (await self._repository.create_pet(self._new())).id
@@ -109,7 +99,7 @@ class Caller:
     async def _cancel(self) -> None:
         """Cancel a call of each method, and opening, while the server stalls."""
         self.proxy.frozen = True
-        tasks = begin(self._calls())
+        tasks = self._begin_calls()
         await asyncio.sleep(self.random.uniform(0.001, 0.1))
         cancelled = {name: task for name, task in tasks.items() if task.cancel()}
         self.outcome.counts["cancelled"] += len(cancelled)
@@ -117,22 +107,22 @@ class Caller:
             await self._judge(cancelled, "cancelled", "not cancelled", CANCELLED_SECONDS)
 
     async def _stall(self) -> None:
-        """Call each method, and open, while the server stalls."""
         self.proxy.frozen = True
         await self._call_in_time("the server stalls")
 
     async def _refuse(self) -> None:
-        """Call each method, and open, while the server cannot be reached."""
         self.proxy.refuse()
         self.proxy.cut()
         await self._call_in_time("connections are refused")
 
     async def _call_in_time(self, why: str) -> None:
         """Call and open at the same time; each must raise `UnavailableError` in time, or return."""
-        tasks = begin(self._calls())
+        tasks = self._begin_calls()
         self.outcome.counts["requests"] += len(tasks)
         seconds = self.options.timeout_seconds
-        await self._judge(tasks, why, "too late", seconds, UnavailableError, NotFoundError)
+        await self._judge(
+            tasks, why, "too late", seconds, contract.UnavailableError, contract.NotFoundError
+        )
 
     async def _judge(
         self, tasks: Tasks, why: str, late: str, seconds: float, *expected: type[BaseException]
@@ -167,16 +157,16 @@ class Caller:
 
         async def update_order() -> AnyCall:
             order_id = (await repository.place_order(await self._new_pet(), AT)).id
-            return partial(repository.update_order, order_id, OrderStatus.COMPLETED)
+            return partial(repository.update_order, order_id, contract.OrderStatus.COMPLETED)
 
         for prepare in (create_pet, place_order, update_order):
             # Of one write the first reply, of the next the second one, until a write has no more.
-            for nth in range(1, MAX_REPLIES + 1):
+            for nth in range(1, 21):  # a driver may repeat it again and again
                 write = await self._retry(prepare)
                 if not await self._lose_nth(prepare.__name__, nth, write):
                     break
-        pets = await self._retry(lambda: repository.list_pets(PetQuery(0, 1000)))
-        orders = await self._retry(lambda: repository.list_orders(OrderQuery(0, 1000)))
+        pets = await self._retry(lambda: repository.list_pets(contract.PetQuery(0, 1000)))
+        orders = await self._retry(lambda: repository.list_orders(contract.OrderQuery(0, 1000)))
         stored = Counter(pet.name for pet in pets)
         for nth, name in enumerate(names, start=1):
             if stored[name] > 1:
@@ -194,13 +184,13 @@ class Caller:
         try:
             async with asyncio.timeout(self.options.timeout_seconds) as limit:
                 await write()
-        except RefusedError as error:
+        except contract.RefusedError as error:
             if not self.proxy.drop:  # it was possible when it was sent for the first time
                 self.outcome.found.add("sent twice", f"{what}: {error!r}")
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             if limit.expired():
                 self.outcome.found.add("too late", what)
-            elif not isinstance(error, UnavailableError):
+            elif not isinstance(error, contract.UnavailableError):
                 self.outcome.found.add("wrong error", f"{what}: {error!r}")
         finally:
             lost, self.proxy.drop = not self.proxy.drop, 0
@@ -210,7 +200,7 @@ class Caller:
         """Wait until each method returns; it may raise `UnavailableError` before."""
         for name, call in self._calls().items():
             try:
-                with suppress(RefusedError):
+                with suppress(contract.RefusedError):
                     await self._retry(call)
             except NotRecoveredError as error:
                 raise NotRecoveredError(f"{name} after {after}: {error}") from None
@@ -229,15 +219,7 @@ class Caller:
             try:
                 async with within(seconds, "a call"):
                     return await call()
-            except (UnavailableError, OverdueError) as error:
+            except (contract.UnavailableError, OverdueError) as error:
                 if time.monotonic() > end:
                     raise NotRecoveredError(f"not within {seconds:g} s: {error!r}") from None
             await asyncio.sleep(0.02)
-
-
-def begin(calls: dict[str, AnyCall]) -> Tasks:
-    """Begin calls. If the run is interrupted, asyncio reports no error that was not retrieved."""
-    tasks = {name: asyncio.ensure_future(call()) for name, call in calls.items()}
-    for task in tasks.values():
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return tasks

@@ -39,13 +39,11 @@ class Proxy:
         self._serving = set[asyncio.Task[None]]()
 
     def __enter__(self) -> Self:
-        """Start the thread, and accept connections."""
         self._thread.start()
         self.heal()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close everything, and end the thread."""
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

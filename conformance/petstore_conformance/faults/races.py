@@ -22,21 +22,9 @@ _PETS, _ORDERS = "/v1/pets", "/v1/store/orders"
 PATHS = {"pet": _PETS, "order": _ORDERS, "pets": _PETS, "orders": _ORDERS}
 STATUSES = {"pets": ("", *PetStatus), "orders": ("", *OrderStatus)}
 
-REPEATED = 4
-"""How many of its writes a client repeats when the race is over."""
-
-COMPLETED = 0.1
-"""The share of orders that a client completes when it closes them; it cancels the others."""
-
-WALKED = 3
-"""How many pets are on each page of a walk through all of them."""
-
-FLOOR = 150
-"""How many attempts must have got a response before each fault, and after the last one."""
-
-CONNECTIONS: Final = 8
-"""How many connections ask at once whether anything is served, so that each worker gets some."""
-
+REPEATED = 4  # how many of its writes a client repeats when the race is over
+COMPLETED = 0.1  # the share of orders that a client completes; it cancels the others
+WALKED = 3  # how many pets are on each page of a walk through all of them
 NO_RESPONSE: Final = "no response"
 
 Fault = Callable[[], Awaitable[None]]
@@ -92,12 +80,7 @@ class Race:
     @property
     def responses(self) -> int:
         """How many attempts got a response."""
-        return len(self.history) - self.unknown
-
-    @property
-    def unknown(self) -> int:
-        """How many attempts have an unknown outcome."""
-        return sum(attempt.response is None for attempt in self.history)
+        return sum(attempt.response is not None for attempt in self.history)
 
 
 class GoneError(Exception):
@@ -128,8 +111,8 @@ class Client:
                     await self.act()
                 finally:
                     self._race.busy -= 1
-            for action, key, id_ in self._created[-REPEATED:]:
-                await self._send(action, key, id_)
+            for created in self._created[-REPEATED:]:
+                await self._send(*created)
 
     def close(self) -> None:
         """Close the connections; they are opened again when they are needed."""
@@ -159,7 +142,7 @@ class Client:
             status, limit = self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
             await self._exchange(kind, "", 0, status, limit=limit)
         else:
-            await self._all("pets", WALKED)
+            await self._all("pets", limit=WALKED)
 
     async def write_last(self) -> None:
         """Create a pet, sometimes order it, and sometimes cancel that order.
@@ -194,13 +177,12 @@ class Client:
     async def _all(self, kind: str, limit: int = 100) -> list[Item]:
         """Read all pages, each until there is a response."""
         found: list[Item] = []
-        more = True
-        while more:
+        while True:
             after = found[-1]["id"] if found else 0
-            if page := await self._exchange(kind, "", after, limit=limit):
-                found += page.items
-                more = page.more
-        return found
+            page = await self._send(kind, "", after, limit=limit)
+            found += page.items
+            if not page.more:
+                return found
 
     async def post(self, action: str, id_: int) -> Item | None:
         """Place or create until there is a response; return the new item, or None for 409."""
@@ -225,11 +207,11 @@ class Client:
                 self._race.stock.append(created["id"])
 
     async def _send(
-        self, action: str, key: str, id_: int, value: str = "", over: int = 0
+        self, action: str, key: str, id_: int, value: str = "", **chosen: int
     ) -> RecordedResponse:
-        """Write over a connection, again and again until there is a response."""
+        """Send a request as `_exchange` does, again and again until there is a response."""
         while True:
-            if response := await self._exchange(action, key, id_, value, over):
+            if response := await self._exchange(action, key, id_, value, **chosen):
                 return response
 
     async def _exchange(  # noqa: PLR0913 - each of the others has a default
@@ -299,14 +281,17 @@ async def play(race: Race, clients: int, seconds: float, faults: Sequence[Fault]
 
 
 async def _go_on(race: Race, seconds: float) -> None:
-    before = race.responses
+    """Let clients act for so long, and until at least 150 attempts have got a response."""
+    enough = race.responses + 150
     await asyncio.sleep(seconds)
-    while race.responses < before + FLOOR and not race.gone:  # noqa: ASYNC110 - a slow disk
+    while race.responses < enough and not race.gone:  # noqa: ASYNC110 - a slow disk
         await asyncio.sleep(0.01)
 
 
 async def served(race: Race, limit_seconds: float, *, writing: bool) -> set[str]:
     """Send a read and a check of readiness over new connections; with `writing`, a write before.
+
+    There are eight connections, so that each worker gets some.
 
     Returns what got another response than 503, and `NO_RESPONSE` if something got none.
     """
@@ -328,5 +313,5 @@ async def served(race: Race, limit_seconds: float, *, writing: bool) -> set[str]
         race.failed += [text for text, status in got.items() if status >= 500]
         found.update(got, {NO_RESPONSE} if target.lost else ())
 
-    await asyncio.gather(*(ask() for _ in range(CONNECTIONS)))
+    await asyncio.gather(*(ask() for _ in range(8)))
     return found

@@ -25,17 +25,10 @@ from petstore_conformance.faults.wire import Endpoint
 from petstore_conformance.harness.alarm import OverdueError, alarm, within
 from petstore_conformance.harness.cores import Cores
 
-CALLS: Final = "calls"
-"""The name of the rounds in which a repository is called in this process, through the proxy."""
-
-ABANDONED: Final = (0, 0.02, 0.1)
-"""The share of writes whose response a client does not read: of a round one of these."""
-
-OFFERED: Final = (8, 1, 2)
-"""How many pets the clients of a round compete for, at the beginning; round 1 has one."""
-
-FAULTS_IN_A_ROUND: Final = 3
-"""The maximum number of faults in a round."""
+ABANDONED: Final = (0, 0.02, 0.1)  # the share of writes whose response a client does not read
+OFFERED: Final = (8, 1, 2)  # how many pets clients compete for at the beginning; in round 1 for one
+FAULTS_IN_A_ROUND: Final = 3  # at most
+CALLS: Final = "calls"  # the rounds in which a repository of this process calls through the proxy
 
 
 @dataclass
@@ -81,7 +74,7 @@ class Rounds:
                 break
 
     def plans(self) -> Iterator[list[str]]:
-        """Yield the faults of each round: all of them once, then all of them again, shuffled."""
+        """Yield up to three faults for each round: all of them once, then all again, shuffled."""
         ending = {CALLS, *stages.LAST}
         if not self.subject.backend.durable:
             ending.add("kill-service")  # everything is gone then
@@ -100,15 +93,11 @@ class Rounds:
         """Run the faults of a plan on a new service at a new location; return what was found."""
         left = self.end - monotonic()
         limit = 60 + 3 * self._seconds(plan)
-        random = Random(f"{self.options.seed} {number}")
         outcome = RoundOutcome(", ".join(plan))
         self._cores = Cores()
         try:
             with alarm(max(0.1, min(limit, left)), "the round"):  # a plugin may block the loop
-                if plan == [CALLS]:
-                    asyncio.run(self._call(outcome, random))
-                else:
-                    asyncio.run(self._race(outcome, random, number, plan))
+                asyncio.run(self._round(outcome, number, plan))
         except stages.NeverServedError as error:  # before any fault, this proves nothing
             outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
         except SettingsError:
@@ -148,19 +137,16 @@ class Rounds:
             except UnavailableError:  # the run may have ended while the server was down
                 outcome.counts["locations not removed"] += 1
 
-    async def _call(self, outcome: RoundOutcome, random: Random) -> None:
-        assert self.proxy is not None
+    async def _round(self, outcome: RoundOutcome, number: int, plan: list[str]) -> None:
+        random, shared = Random(f"{self.options.seed} {number}"), self.subject.backend.shared
         async with self._location(outcome) as settings:
             opened = partial(self.subject.backend.open, settings, Expected())
-            await Caller(self.options, opened, self.proxy, random, outcome).run()
-
-    async def _race(
-        self, outcome: RoundOutcome, random: Random, number: int, plan: list[str]
-    ) -> None:
-        needed = any("worker" in name or name in stages.LAST for name in plan)
-        several = random.random() < 0.5 or needed
-        async with self._location(outcome) as settings:
-            opened = partial(self.subject.backend.open, settings, Expected())
+            if plan == [CALLS]:
+                assert self.proxy is not None
+                await Caller(self.options, opened, self.proxy, random, outcome).run()
+                return
+            several = random.random() < 0.5
+            several |= any("worker" in name or name in stages.LAST for name in plan)
             with tempfile.TemporaryDirectory() as directory:
                 stage = self.stage(
                     subject=self.subject,
@@ -170,15 +156,17 @@ class Rounds:
                     directory=Path(directory),
                     random=random,
                     proxy=self.proxy,
-                    workers=2 if several and self.subject.backend.shared else 1,
+                    workers=2 if several and shared else 1,
                 )
                 try:
-                    await self._on(stage, outcome, number, plan)
+                    await self._race(stage, outcome, number, plan)
                 finally:
                     self._cores.note()
                     stage.close()
 
-    async def _on(self, stage: Stage, outcome: RoundOutcome, number: int, plan: list[str]) -> None:
+    async def _race(
+        self, stage: Stage, outcome: RoundOutcome, number: int, plan: list[str]
+    ) -> None:
         random, options = stage.random, self.options
         service = await asyncio.to_thread(stage.start)
         race = stage.race = Race(
@@ -202,7 +190,9 @@ class Rounds:
             outcome.found.add(*_described(cause, "otherwise wrong"))
         if race.failed:
             outcome.found["wrong error"].insert(0, f"in the log of the service:\n{stage.error()}")
-        outcome.counts.update(counts, requests=len(race.history), unknown=race.unknown)
+        outcome.counts.update(
+            counts, requests=len(race.history), unknown=len(race.history) - race.responses
+        )
         outcome.counts["acknowledged"] += sum(a.effect is not None for a in race.history)
         for name in stage.happened:
             outcome.counts["kills" if "kill" in name else "other faults"] += 1

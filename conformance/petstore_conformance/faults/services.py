@@ -14,22 +14,12 @@ from typing import Final
 
 from petstore_conformance.harness.cores import children
 
-SERVICE_KEY: Final = "test-key-one-of-two"
-"""The API key of the clients."""
-
-SERVING_SECONDS: Final = 60
-"""How long a service may take to start; it only stops a hang."""
+SERVICE_KEY: Final = "test-key-one-of-two"  # the API key of the clients
+SERVING_SECONDS: Final = 60  # how long a service may take to start; it only stops a hang
 
 
 class NotServingError(Exception):
-    """The service has ended, or does not serve in time. The message is its log.
-
-    ended -- whether it has ended by itself
-    """
-
-    def __init__(self, log: str, *, ended: bool) -> None:
-        super().__init__(log)
-        self.ended = ended
+    """The service has ended, or does not serve in time: its log, and whether it has ended."""
 
 
 @dataclass(eq=False)
@@ -87,10 +77,8 @@ def launch(
     Raises `NotServingError`, after which no process is left.
     """
     with log.open("wb") as stderr:
-        arguments, quiet = [sys.executable, *command], subprocess.DEVNULL
-        process = subprocess.Popen(
-            arguments, env=environment(settings), stdout=quiet, stderr=stderr
-        )
+        arguments, env = [sys.executable, *command], environment(settings)
+        process = subprocess.Popen(arguments, env=env, stdout=subprocess.DEVNULL, stderr=stderr)
     end = time.monotonic() + seconds
     with ExitStack() as cleanup:
         cleanup.callback(RunningService("", 0, process).kill)
@@ -101,5 +89,5 @@ def launch(
                 cleanup.pop_all()
                 return RunningService(serving[1], int(serving[2]), process)
             if ended or time.monotonic() > end:
-                raise NotServingError(text, ended=ended)
+                raise NotServingError(text, ended)
             time.sleep(0.02)

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Final
 
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.rounds import Rounds
@@ -14,12 +14,6 @@ from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
 COUNTED: Final = ("rounds", "requests", "acknowledged", "unknown", "kills", "other faults")
-WIDEST: Final = 300
-"""How much of a line is shown: it may have a whole response in it."""
-
-SHOWN_TEXTS: Final = 3
-"""How many violations of each kind are shown."""
-
 VERDICTS: Final = {
     0: "survives the faults",
     1: "does NOT survive the faults",
@@ -48,9 +42,7 @@ class Tally:
     @property
     def status(self) -> int:
         """The exit status: 1 for violations; what was too slow may hide one, but is none."""
-        if self.violations:
-            return 1
-        return INCONCLUSIVE if self.slow else 0
+        return 1 if self.violations else INCONCLUSIVE if self.slow else 0
 
     def add(self, outcome: RoundOutcome) -> str:
         """Add a round; return the line that is shown of it."""
@@ -60,10 +52,8 @@ class Tally:
         for kind, texts in outcome.found.items():
             self.found.add(kind, *(f"round {number}: {text}" for text in texts))
         self.slow += [f"round {number}: {text}" for text in outcome.slow]
-        verdict = "inconclusive" if outcome.slow else "ok"
-        if wrong := self.violations - before:
-            verdict = f"{wrong} VIOLATIONS"
-        requests = outcome.counts["requests"]
+        wrong, requests = self.violations - before, outcome.counts["requests"]
+        verdict = f"{wrong} VIOLATIONS" if wrong else "inconclusive" if outcome.slow else "ok"
         return f"round {number}: {requests} requests, {outcome.what}: {verdict}"
 
     def lines(self) -> list[str]:
@@ -75,14 +65,13 @@ class Tally:
         lines += _listed("inconclusive", "neither right nor wrong", self.slow)
         return lines
 
-    def write(self, file: str, about: dict[str, Any]) -> None:
-        """Write everything as JSON; `about` says what was run."""
-        report = about | {
+    def report(self) -> dict[str, object]:
+        """Return everything as it is in the JSON report."""
+        return {
             "counts": {name.replace(" ", "_"): n for name, n in self.counts.items()},
             "violations": {kind.replace(" ", "_"): texts for kind, texts in self.found.items()},
             "inconclusive": self.slow,
         }
-        documents.write(file, report)
 
 
 def run(subject: Subject, options: FaultOptions) -> Tally:
@@ -105,7 +94,7 @@ def run(subject: Subject, options: FaultOptions) -> Tally:
         finally:
             if options.report is not None:
                 about = {"backend": subject.name, "seed": options.seed, "faults": rounds.possible}
-                tally.write(options.report, about)
+                documents.write(options.report, about | tally.report())
             print("\n".join(tally.lines()))
             print(f"seed {options.seed}: repeat this run with --seed {options.seed}")
         print(f"{subject.name} {VERDICTS[tally.status]}", flush=True)
@@ -138,11 +127,11 @@ def _missing(subject: Subject, options: FaultOptions, address: str | None) -> It
         yield "no file in its settings, and no --server-restore: no older copy is tried"
 
 
-def _listed(kind: str, meaning: str, texts: list[str]) -> list[str]:
-    if not texts:
-        return []
-    lines = [f"{len(texts):>6}  {kind:<18}{meaning}"]
-    shown = [line for text in texts[:SHOWN_TEXTS] for line in text.splitlines()]
-    lines += [f"        {line[:WIDEST]}" for line in shown]
-    more = len(texts) - SHOWN_TEXTS
-    return [*lines, f"        ... and {more} more"] if more > 0 else lines
+def _listed(kind: str, meaning: str, texts: list[str]) -> Iterator[str]:
+    """Yield how many violations there are, if any, and the first three of them."""
+    if texts:
+        yield f"{len(texts):>6}  {kind:<18}{meaning}"
+    for line in "\n".join(texts[:3]).splitlines():
+        yield f"        {line[:300]}"  # it may have a whole response in it
+    if len(texts) > 3:
+        yield f"        ... and {len(texts) - 3} more"

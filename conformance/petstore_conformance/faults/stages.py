@@ -25,18 +25,10 @@ from petstore_conformance.faults.verdicts import Findings, judge
 PROXY_FAULTS: Final = ("delay", "stall", "cut", "drop", "disconnect", "refuse")
 EMPTY: Final = "server-empty"
 RESTORE: Final = "server-restore"
-LAST: Final = (EMPTY, RESTORE)
-"""The faults after which nothing may be served."""
-
+LAST: Final = (EMPTY, RESTORE)  # the faults after which nothing may be served
 SERVER_FAULTS: Final = ("server-kill", "server-stop", *LAST)
-COMMAND_SECONDS: Final = 120
-"""How long a shell command of the author's may take."""
-
-_PASSING_SECONDS: Final = 1
-"""How long the proxy waits for a response to lose: perhaps none passes it."""
-
-_CHECK_SECONDS: Final = 2
-"""Within this time a service has checked its store: it does so once a second."""
+COMMAND_SECONDS: Final = 120  # how long a shell command of the author's may take
+_CHECK_SECONDS: Final = 2  # a service checks its store once a second
 
 
 class NotRecoveredError(Exception):
@@ -84,11 +76,6 @@ class Stage:
         assert self.proxy is not None
         return self.proxy
 
-    @property
-    def log(self) -> Path:
-        """The log of the service."""
-        return self.directory / "serve.log"
-
     def start(self) -> services.RunningService:
         """Start the service, again and again until it serves or has had its time.
 
@@ -108,12 +95,14 @@ class Stage:
                 with self._lock:
                     if self._closed:
                         raise NotRecoveredError("the round was interrupted")
-                    self.service = services.launch(self.log, settings, services.SERVING_SECONDS)
+                    log, seconds = self.directory / "serve.log", services.SERVING_SECONDS
+                    self.service = services.launch(log, settings, seconds)
                     return self.service
             except services.NotServingError as error:
                 if time.monotonic() > end:
-                    said = (str(error).strip().splitlines() or ["it has logged nothing"])[-1]
-                    kind = NotRecoveredError if error.ended else NeverServedError
+                    text, ended = error.args
+                    said = (text.strip().splitlines() or ["it has logged nothing"])[-1]
+                    kind = NotRecoveredError if ended else NeverServedError
                     raise kind(f"the service does not start: {said}") from error
 
     def stop(self) -> None:
@@ -130,7 +119,8 @@ class Stage:
 
     def error(self) -> str:
         """Return the end of the last traceback in the log of the service."""
-        _, mark, last = self.log.read_text(errors="replace").rpartition("Traceback (most recent")
+        log = (self.directory / "serve.log").read_text(errors="replace")
+        _, mark, last = log.rpartition("Traceback (most recent")
         lines = itertools.takewhile(lambda line: not line[:2].isdigit(), last.splitlines())
         return "\n".join([*lines][-6:]) if mark else "no traceback"
 
@@ -166,26 +156,17 @@ class Stage:
 
     async def kill_worker(self) -> None:
         """Kill one worker, and wait until another one has taken its place."""
-        await self._kill_a_worker()
+        services.send(self.random.choice(await self.all_workers()), signal.SIGKILL)
         await self.recover("kill-worker")  # the others respond meanwhile
         await self.all_workers()
 
-    async def _kill_a_worker(self) -> list[int]:
-        """Kill one worker; return all that there were."""
-        workers = await self.all_workers()
-        services.send(self.random.choice(workers), signal.SIGKILL)
-        return workers
-
     async def all_workers(self) -> list[int]:
         """Return the workers, once all of them run."""
-        service, found = self.race.target.live, list[int]()
-
-        def complete() -> bool:
-            found[:] = service.workers()
-            return len(found) >= self.workers
-
-        if not await _until(complete, self.options.timeout_seconds):
-            raise NotRecoveredError(f"of {self.workers} workers only {len(found)} run")
+        service, end = self.race.target.live, time.monotonic() + self.options.timeout_seconds
+        while len(found := service.workers()) < self.workers:
+            if time.monotonic() > end:
+                raise NotRecoveredError(f"of {self.workers} workers only {len(found)} run")
+            await asyncio.sleep(0.01)
         return sorted(found)
 
     async def delay(self) -> None:
@@ -199,20 +180,19 @@ class Stage:
         if self.happened.count("stall") > 1 and self.random.random() < 0.5:
             await asyncio.sleep(self.random.uniform(0.02, 0.4))
         else:
-            target, clients = self.race.target, self.race.clients
-            enough = target.unavailable + target.lost + clients
-            seconds = self.options.timeout_seconds + 0.5
+            target, seconds = self.race.target, self.options.timeout_seconds + 0.5
+            enough = target.unavailable + target.lost + self.race.clients
             await _until(lambda: target.unavailable + target.lost >= enough, seconds)
 
     async def cut(self) -> None:
         """Cut a connection to the server somewhere within a response."""
         self.front.cut_after = self.random.randrange(2000)
-        await _until(lambda: self.front.cut_after is None, _PASSING_SECONDS)
+        await _until(lambda: self.front.cut_after is None, 1)  # perhaps none passes
 
     async def drop(self) -> None:
         """Lose exactly the next response of the server."""
         self.front.drop = 1
-        await _until(lambda: not self.front.drop, _PASSING_SECONDS)
+        await _until(lambda: not self.front.drop, 1)  # perhaps none passes
 
     async def disconnect(self) -> None:
         """Cut all connections to the server at once."""
@@ -280,18 +260,17 @@ class Stage:
                 # An id that is assigned again is wrong however busy the machine is.
                 await served(self.race, limit, writing=True)
                 raise StillServedError(f"{limit:g} s after that: {', '.join(sorted(found))}")
-            if found:
-                last = now
-            elif now >= last + seconds:
+            if not found and now >= last + seconds:
                 break
+            last = now if found else last
         await self._check_refused("later")
         if self.workers > 1:
             await self._replace_a_worker()
 
     async def _replace_a_worker(self) -> None:
         """Kill a worker; what replaces it must serve nothing, also once it could."""
-        old = set(await self._kill_a_worker())
-        live = self.race.target.live
+        old, live = set(await self.all_workers()), self.race.target.live
+        services.send(self.random.choice(sorted(old)), signal.SIGKILL)
         await _until(lambda: not old.issuperset(live.workers()), services.SERVING_SECONDS)
         end = time.monotonic() + self.options.timeout_seconds
         while time.monotonic() < end:
@@ -353,17 +332,15 @@ def _execute(option: str, command: ServerCommand, texts: dict[str, str]) -> None
     flag = f"--{option.replace('_', '-')}"
     quiet = subprocess.DEVNULL  # a server that it starts keeps its streams open
     try:
-        status = subprocess.run(  # noqa: S602 - who gives the option may run anything
-            command,
-            shell=True,
+        status = subprocess.call(
+            ["/bin/sh", "-c", command],
             stdin=quiet,
             stdout=quiet,
             stderr=quiet,
             start_new_session=True,
             env=services.environment(texts),
             timeout=COMMAND_SECONDS,
-            check=False,
-        ).returncode
+        )
     except subprocess.TimeoutExpired:
         raise SettingsError(f"{flag} has not ended within {COMMAND_SECONDS} s") from None
     if status:

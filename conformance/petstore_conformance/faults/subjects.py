@@ -58,9 +58,8 @@ class Subject(Struct, frozen=True):
 
     def address(self) -> str | None:
         """Return HOST:PORT of the one server in a URL of the settings, if there is one."""
-        values = structs.asdict(self.settings).values()
-        found = (match[1] for value in values if (match := _ADDRESS.search(str(value))))
-        return next(found, None)
+        matches = (_ADDRESS.search(str(value)) for value in structs.astuple(self.settings))
+        return next((match[1] for match in matches if match), None)
 
     async def opened(self) -> "Subject":
         """Open a scratch location, and close it; return the subject, with its `file` if it has one.
@@ -91,17 +90,14 @@ class Subject(Struct, frozen=True):
 
 
 class FaultOptions(Struct, frozen=True, kw_only=True):
-    """The options of ``petstore-conformance test NAME --faults``.
+    """The options of ``petstore-conformance test NAME --faults``, as its ``--help`` has them.
 
     minutes -- how long the run takes; the last round is completed
     seed -- determines all random choices
-    timeout_seconds -- how long the longest call of the backend may take, and how long it may take
-        to recover
+    timeout_seconds -- how long a call of the backend may take, and how long to recover
     server -- HOST:PORT in the settings, which the proxy replaces; None: that of their URL
-    server_stop, server_kill, server_start, server_empty, server_save, server_restore -- shell
-        commands, or functions to be called in a thread
+    server_stop, server_kill ... -- shell commands, or functions to be called in a thread
     only -- the names of faults; all that are possible if there are none
-    report -- the file of the JSON report
 
     Raises `SettingsError` if options contradict each other.
     """
@@ -120,7 +116,6 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     report: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
         if not 0 < self.minutes < 10**6:
             raise SettingsError("--minutes must be above 0 and below 1000000")
         if not 0 < self.timeout_seconds <= 3600:

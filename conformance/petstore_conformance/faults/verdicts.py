@@ -83,10 +83,6 @@ def judge(race: Race, *, ended: bool) -> tuple[Findings, Counter[str]]:
     return found, counts
 
 
-SHOWN: Final = 24
-"""How many requests of a piece are shown: they fit on a screen, and most pieces are shorter."""
-
-
 def shorten(operations: list[RecordedCall], stuck: RecordedCall) -> list[str]:
     """Return the shortest piece of a history that cannot be explained, a line for each request.
 
@@ -98,6 +94,9 @@ def shorten(operations: list[RecordedCall], stuck: RecordedCall) -> list[str]:
         fewer = [o for o in kept if o is not operation]
         if search(fewer)[0] is False:
             kept = fewer
-    lines = [o.attempt.line(kept[0].sent) + (" <- here" if o is stuck else "") for o in kept]
-    left_out = [f"... {len(lines) - SHOWN} requests before"] if len(lines) > SHOWN else []
-    return left_out + lines[-SHOWN:]
+    begin, lines = kept[0].sent, []
+    for o in kept:
+        times = f"{o.attempt.sent - begin:8.3f} to {o.attempt.ended - begin:.3f} s"
+        lines.append(f"{times}: {o.attempt}{' <- here' if o is stuck else ''}")
+    before = len(lines) - 24  # these fit on a screen, and most pieces are shorter
+    return [f"... {before} requests before", *lines[before:]] if before > 0 else lines

@@ -12,11 +12,8 @@ from typing import Any, Final
 
 from petstore.contract import UnavailableError
 
-CANCEL_SECONDS = 5.0
-"""How long a cancelled call may take to end."""
-
-AGAIN_SECONDS: Final = 5
-"""How long closing may take after the alarm, before it rings again."""
+CANCEL_SECONDS = 5.0  # how long a cancelled call may take to end
+AGAIN_SECONDS: Final = 5  # how long closing may take after the alarm, before it rings again
 
 
 class AlarmError(BaseException):

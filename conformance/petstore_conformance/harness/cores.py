@@ -8,11 +8,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-INCONCLUSIVE: Final = 75
-"""The exit status if there can be no verdict (EX_TEMPFAIL: try again)."""
-
-EXCUSED_SECONDS: Final = 1
-"""A call that took less is not slow: a busy machine never explains it."""
+INCONCLUSIVE: Final = 75  # the exit status if there can be no verdict (EX_TEMPFAIL: try again)
+EXCUSED_SECONDS: Final = 1  # a call that took less is not slow: a busy machine never explains it
 
 
 class Cores:
@@ -30,7 +27,11 @@ class Cores:
     def note(self) -> None:
         """Remember the times of processes that are about to end: the system forgets them."""
         self._last = self._last | read()
-        self._own |= {thread.name for thread in threads(_own_processes())}
+        running, own = children(), [os.getpid()]
+        for process in own:  # it grows
+            own += running[process]
+        folders = (Path(f"/proc/{process}") for process in own)
+        self._own |= {thread.name for thread in threads(folders)}
 
     def shortage(self) -> str | None:
         """Return a sentence if processes had too little of the cores to be judged by time.
@@ -66,13 +67,6 @@ def read() -> dict[str, tuple[int, int]]:
             ran, waited, _ = (thread / "schedstat").read_text().split()
             found[thread.name] = int(ran), int(waited)
     return found
-
-
-def _own_processes() -> Iterator[Path]:
-    running, processes = children(), [os.getpid()]
-    for process in processes:  # it grows
-        processes += running[process]
-        yield Path(f"/proc/{process}")
 
 
 def threads(processes: Iterable[Path]) -> Iterator[Path]:

@@ -18,14 +18,9 @@ from petstore_conformance.harness.alarm import timed
 from petstore_conformance.harness.cores import Cores
 from petstore_conformance.harness.forwarding import Forwarding
 
-LEAST_SHARE = 0.25
-"""The verdict is not "compliant" if a clause tries a smaller share of its values."""
-
-AT_A_TIME: Final = 8
-"""How many values are tried at a time, if the calls for them may overlap."""
-
-WRITES: Final = ("create", "place", "update")
-"""How the names of the methods that write a single item begin."""
+LEAST_SHARE = 0.25  # the verdict is not "compliant" if a clause tries a smaller share of its values
+AT_A_TIME: Final = 8  # how many values are tried at a time, if the calls for them may overlap
+WRITES: Final = ("create", "place", "update")  # how methods begin that write a single item
 
 AnyItem = TypeVar("AnyItem")
 

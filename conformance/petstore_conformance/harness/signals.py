@@ -6,9 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
-
-STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -26,7 +23,7 @@ def signals_to_stop() -> Iterator[Callable[[], bool]]:
         def arrived() -> bool:
             with suppress(BlockingIOError):
                 numbers = reader.recv(4096)
-                return any(number in numbers for number in STOPPING)
+                return not {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}.isdisjoint(numbers)
             return False
 
         previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)

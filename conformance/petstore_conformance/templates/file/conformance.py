@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -14,11 +15,7 @@ class TestFileTemplate(Conformance):
     """The clauses of the contract. Each gets a new file beside this one, which is not opened."""
 
     backend = backend
-
-    @pytest.fixture(autouse=True)
-    def place(self, tmp_path: Path) -> None:
-        """Set the settings that the scratch locations are made from."""
-        type(self).settings = FileTemplateSettings(path=str(tmp_path / "pets.db"))
+    settings = FileTemplateSettings(path=f"{gettempdir()}/pets.db")
 
 
 def test_a_scratch_location_is_removed_and_nothing_else(tmp_path: Path) -> None:

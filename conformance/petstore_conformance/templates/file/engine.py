@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,8 +18,7 @@ from petstore.contract import (
     WrongStoreError,
 )
 
-SCHEMA_VERSION: Final = 1
-"""Raise it with each change of the schema, and upgrade older files where it is opened."""
+SCHEMA_VERSION: Final = 1  # raise it with each change of the schema, and upgrade older files
 
 _SCHEMA: Final = f"""
 CREATE TABLE store (identity TEXT NOT NULL);
@@ -35,7 +34,7 @@ CREATE TABLE orders (
     id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
     pet_id INTEGER NOT NULL,
     status TEXT NOT NULL,
-    placed_at INTEGER NOT NULL -- in microseconds since 1970
+    placed_at TEXT NOT NULL
 );
 CREATE INDEX orders_by_status ON orders (status, id);
 CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
@@ -59,6 +58,7 @@ class Engine:
 
     seconds -- how long a call may take, with all its waiting
     store -- the identity of the store
+    execute -- executes a statement; only for what `run` runs
 
     Opening blocks. Raises `SettingsError`, `WrongStoreError`, `ChangeNeededError` or
     `UnavailableError`.
@@ -80,13 +80,10 @@ class Engine:
                 uri, uri=True, timeout=seconds, isolation_level=None, check_same_thread=False
             )
             closing.callback(self._connection.close)
+            self.execute = self._connection.execute
             self.store = self._prepare(expected)
             self._file = _identify(path)
             closing.pop_all()  # it stays open
-
-    def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Execute a statement; only for what `run` runs."""
-        return self._connection.execute(statement, values)
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
         """Run a function in the thread, as one transaction; return its result.

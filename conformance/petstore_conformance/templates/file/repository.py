@@ -6,12 +6,12 @@ takes effect completely or not at all. Here it is SQL for sqlite3.
 
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET
+from msgspec.structs import astuple, replace
 
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
@@ -35,11 +35,8 @@ from petstore.contract import (
 )
 from petstore_conformance.templates.file.engine import Engine
 
-_RESTORED_TOGETHER: Final = 1000
-"""How many items one transaction restores, so that it ends well before its time is over."""
+_RESTORED_TOGETHER: Final = 1000  # items of a transaction, so that it ends well before its time
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _PETS: Final = "SELECT id, name, category_id, status FROM pets"
 _ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
 _RECORDS: Final = "SELECT token, fingerprint, until, id FROM tokens"
@@ -79,7 +76,7 @@ class FileTemplateRepository(Repository):
         if token and (receipt := self._find_token(token)):
             return receipt
         statement = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
-        return self._insert(token, statement, new.name, new.category_id, _to_text(new.status))
+        return self._insert(token, statement, new.name, new.category_id, new.status or None)
 
     @_transaction
     def get_pet(self, pet_id: int) -> Pet | None:
@@ -104,7 +101,7 @@ class FileTemplateRepository(Repository):
                 raise NotFoundError(f"there is no pet {pet_id}")
             raise ConflictError(f"pet {pet_id} is not available")
         statement = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
-        return self._insert(token, statement, pet_id, (at - _EPOCH) // _MICROSECOND)
+        return self._insert(token, statement, pet_id, at.isoformat())
 
     @_transaction
     def get_order(self, order_id: int) -> Order | None:
@@ -126,8 +123,8 @@ class FileTemplateRepository(Repository):
             return order
         if order.status is not OrderStatus.PLACED:
             raise ConflictError(f"order {order_id} is {order.status}")
-        self._execute("UPDATE orders SET status = ? WHERE id = ?", (status.value, order_id))
-        of_pet = (PET_STATUS_BY_ORDER[status].value, order.pet_id)
+        self._execute("UPDATE orders SET status = ? WHERE id = ?", (status, order_id))
+        of_pet = (PET_STATUS_BY_ORDER[status], order.pet_id)
         self._execute("UPDATE pets SET status = ? WHERE id = ?", of_pet)
         return replace(order, status=status)
 
@@ -159,7 +156,7 @@ class FileTemplateRepository(Repository):
     def _restore_item(self, item: Pet | Order | TokenRecord) -> None:
         if isinstance(item, TokenRecord):
             statement = "INSERT OR IGNORE INTO tokens VALUES (?, ?, ?, ?)"
-            self._execute(statement, (item.value, item.fingerprint, item.until, item.id))
+            self._execute(statement, astuple(item))
             stored = self._execute(f"{_RECORDS} WHERE token = ?", (item.value,)).fetchone()
             if TokenRecord(*stored) != item:
                 raise ConflictError("its token is taken by another record")
@@ -169,12 +166,11 @@ class FileTemplateRepository(Repository):
             if found != item:
                 raise ConflictError(f"its id is taken by {found}")
         elif isinstance(item, Pet):
-            row = (item.id, item.name, item.category_id, _to_text(item.status))
+            row = (item.id, item.name, item.category_id, item.status or None)
             self._execute("INSERT INTO pets VALUES (?, ?, ?, ?)", row)
         else:
             self._check_pet(item)
-            at = (item.placed_at - _EPOCH) // _MICROSECOND
-            values = (item.id, item.pet_id, item.status.value, at)
+            values = (item.id, item.pet_id, item.status, item.placed_at.isoformat())
             self._execute("INSERT INTO orders VALUES (?, ?, ?, ?)", values)
 
     def _check_pet(self, order: Order) -> None:
@@ -202,7 +198,7 @@ class FileTemplateRepository(Repository):
         page = "id > ? ORDER BY id LIMIT ?"
         if query.status is None:
             return self._execute(f"{select} WHERE {page}", (query.after, query.count))
-        values = (query.status.value, query.after, query.count)
+        values = (query.status, query.after, query.count)
         return self._execute(f"{select} WHERE status = ? AND {page}", values)
 
     def _insert(self, token: IdempotencyToken | None, statement: str, *values: object) -> Receipt:
@@ -239,8 +235,4 @@ def _to_pet(row: Any) -> Pet:
 
 def _to_order(row: Any) -> Order:
     id_, pet_id, status, placed_at = row
-    return Order(id_, pet_id, OrderStatus(status), _EPOCH + placed_at * _MICROSECOND)
-
-
-def _to_text(status: PetStatus | UnsetType) -> str | None:
-    return None if isinstance(status, UnsetType) else status.value
+    return Order(id_, pet_id, OrderStatus(status), datetime.fromisoformat(placed_at))

@@ -69,7 +69,7 @@ async def _find_or_create(
 
 
 async def _find_store(client: StandInClient) -> str | None:
-    found = (await client.request(only(IDENTITY))).found
+    found = (await client.request(only(IDENTITY), {}, {})).found
     return found[0][1].decode() if found else None
 
 

@@ -7,20 +7,16 @@ in order, and requests that are one step and depend on conditions.
 import asyncio
 import sqlite3
 from collections.abc import Mapping
-from typing import Final
 
 from msgspec import Struct
 
 CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)
 """What the client raises if the server cannot be reached, or the client is closed."""
 
-KeyValue = tuple[str, bytes]
-"""A key and its value."""
+KeyValue = tuple[str, bytes]  # a key and its value
 
 Values = Mapping[str, bytes | None]
 """The values of some keys; None is that of a key that is absent, and removes one if written."""
-
-NOTHING: Final[Values] = {}
 
 
 class KeyRange(Struct, frozen=True):
@@ -55,17 +51,17 @@ class StandInClient:
     def __init__(self, url: str, prefix: str) -> None:
         self._prefix = f"{prefix}/"
         self._server = sqlite3.connect(url.partition("://")[2], isolation_level=None)
+        self._server.execute("PRAGMA journal_mode = WAL")  # a read waits for no write
         self._server.execute("PRAGMA synchronous = OFF")  # it survives a kill, not a power cut
-        items = "CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
-        self._server.execute(items)
+        self._server.execute("CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB)")
 
     async def request(
-        self, keys: KeyRange | None, conditions: Values = NOTHING, writes: Values = NOTHING
+        self, keys: KeyRange | None, conditions: Values, writes: Values
     ) -> ServerReply:
         """Read a range; in the same step write, if each key of the conditions has its value."""
         await asyncio.sleep(0)  # the request
         with self._server:
-            self._server.execute("BEGIN IMMEDIATE")
+            self._server.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             found = self._find(keys) if keys else []
             stored = {key: dict(self._find(only(key))).get(key) for key in conditions}
             held = stored == conditions
@@ -74,7 +70,10 @@ class StandInClient:
                 revision += 1
                 self._server.execute(f"PRAGMA user_version = {revision}")
                 for key, value in writes.items():
-                    self._write(self._prefix + key, value)
+                    item = (self._prefix + key, value)
+                    self._server.execute("DELETE FROM items WHERE key = ?", item[:1])
+                    if value is not None:
+                        self._server.execute("INSERT INTO items VALUES (?, ?)", item)
         await asyncio.sleep(0)  # the reply
         return ServerReply(held, found, revision)
 
@@ -97,9 +96,3 @@ class StandInClient:
         between = self._prefix + keys.begin, self._prefix + keys.end
         rows = self._server.execute(find, (*between, keys.limit))
         return [(key.removeprefix(self._prefix), value) for key, value in rows]
-
-    def _write(self, key: str, value: bytes | None) -> None:
-        if value is None:
-            self._server.execute("DELETE FROM items WHERE key = ?", (key,))
-        else:
-            self._server.execute("REPLACE INTO items VALUES (?, ?)", (key, value))

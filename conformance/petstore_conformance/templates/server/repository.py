@@ -40,8 +40,7 @@ from petstore.contract import (
 from petstore_conformance.templates.server.client import KeyRange, only
 from petstore_conformance.templates.server.transactions import IDENTITY, GuardedStore, Transaction
 
-_RESTORED_TOGETHER: Final = 40
-"""How many items one transaction restores: servers limit the number of its keys."""
+_RESTORED_TOGETHER: Final = 40  # items of a transaction: servers limit the number of its keys
 
 _AnyItem = TypeVar("_AnyItem", bound=Pet | Order)
 

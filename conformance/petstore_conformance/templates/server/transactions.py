@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 from petstore.contract import Notes, StorageError, UnavailableError, WrongStoreError
 from petstore_conformance.templates.server.client import (
     CLIENT_ERRORS,
-    NOTHING,
     KeyRange,
     KeyValue,
     ServerReply,
@@ -21,11 +20,7 @@ from petstore_conformance.templates.server.client import (
     only,
 )
 
-IDENTITY: Final = "store"
-"""The key of the store's identity."""
-
-_PAUSE_SECONDS: Final = 0.01
-"""The longest pause before a transaction is repeated: others end theirs meanwhile."""
+IDENTITY: Final = "store"  # the key of the store's identity
 
 _Result = TypeVar("_Result")
 
@@ -52,7 +47,7 @@ class Transaction:
 
     async def scan(self, keys: KeyRange) -> list[KeyValue]:
         """Return the items in a range, without what this transaction writes."""
-        found = (await self._store.request(keys)).found
+        found = (await self._store.request(keys, {}, {})).found
         self.read = {**dict(found), **self.read}  # what was read first is what counts
         return found
 
@@ -81,7 +76,7 @@ class GuardedStore:
     async def read(self, keys: KeyRange) -> list[KeyValue]:
         """Return the items in a range, all at one moment."""
         async with self._limited(self._free):
-            return (await self.request(keys)).found
+            return (await self.request(keys, {}, {})).found
 
     async def run(self, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
         """Make a transaction, again and again until it is not in conflict with others.
@@ -103,11 +98,10 @@ class GuardedStore:
                     if refusal:
                         raise refusal
                     return result
-                await asyncio.sleep(uniform(0, _PAUSE_SECONDS))  # noqa: S311 - no secret
+                # Others end theirs meanwhile.
+                await asyncio.sleep(uniform(0, 0.01))  # noqa: S311 - no secret
 
-    async def request(
-        self, keys: KeyRange | None, read: Values = NOTHING, writes: Values = NOTHING
-    ) -> ServerReply:
+    async def request(self, keys: KeyRange | None, read: Values, writes: Values) -> ServerReply:
         """Send a request to the store that was opened. Raises `WrongStoreError` if it is another.
 
         A server that has not even seen what any process knew of it before is an older copy. REPLACE
