@@ -77,8 +77,7 @@ class Store:
         self.extra: dict[str, Any] = {}
 
 
-ALL = PetQuery(0, 1)
-"""What all pets match."""
+ALL = PetQuery(0, 1)  # what all pets match
 
 STORES: defaultdict[str, Store] = defaultdict(Store)
 LOCATIONS = counter()

@@ -63,8 +63,7 @@ CORRECT = {
 }
 """Correct backends, and the faults that each of them survives."""
 
-FLOOR = 10
-"""How many requests there are at least in the shortest run."""
+FLOOR = 10  # how many requests there are at least in the shortest run
 
 
 KINDS = vars(faulty) | vars(mistakes)

@@ -22,8 +22,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("container")]
 
-SUBNET: Final = "10.213.47"
-"""The first three numbers of the addresses in the compose file."""
+SUBNET: Final = "10.213.47"  # the first three numbers of the addresses in the compose file
 
 
 def free_subnet() -> str:

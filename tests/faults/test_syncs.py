@@ -26,11 +26,8 @@ CLIENTS = 8
 PETS = 150
 """That each client creates and orders in each of two runs, of which the first one is killed."""
 
-KILLED_AT = 300
-"""How many syncs the writer's thread begins then; it would need more."""
-
-AHEAD = 2 * CLIENTS
-"""Beyond the last acknowledged id: more than were in flight."""
+KILLED_AT = 300  # how many syncs the writer's thread begins then; it would need more
+AHEAD = 2 * CLIENTS  # beyond the last acknowledged id: more than were in flight
 
 # -s: how much of a page or a response is recorded, here all. -D: the service is our child.
 STRACE = ("strace", "-D", "-f", "-q", "-y", "-s", "9000")

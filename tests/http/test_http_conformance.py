@@ -41,8 +41,7 @@ from petstore.http.pagination import MAX_LIMIT
 from tests.support.services import BACKEND, in_thread, place, process
 
 WORKERS: Final = int(os.environ.get("PETSTORE_TEST_WORKERS", "1"))
-LONG: Final = 2**20
-"""The limit on a body in bytes: the kit creates pets with long names."""
+LONG: Final = 2**20  # the limit on a body in bytes: the kit creates pets with long names
 
 Item = TypeVar("Item", Pet, Order)
 

@@ -20,8 +20,7 @@ from petstore.observability.logs import request_log
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
 
-SECRET: Final = "hunter2-hunter2-hunter2"
-"""A value that no message may contain."""
+SECRET: Final = "hunter2-hunter2-hunter2"  # a value that no message may contain
 
 COMMAND: Final = (sys.executable, "-m", "petstore")
 

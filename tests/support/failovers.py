@@ -13,8 +13,7 @@ from tests.support.redis_servers import Group
 APART_SECONDS = 8 * DOWN_AFTER / 1000 + 0.5
 """How long Sentinels wait at least before the next failover."""
 
-TAKEN_OVER_SECONDS = 60
-"""How long that, and being in sync again, may take; it only stops a hang."""
+TAKEN_OVER_SECONDS = 60  # how long that, and being in sync again, may take; it only stops a hang
 
 
 def master_of(group: Group, prefix: str, partition: int) -> tuple[Server, Callable[[], bool]]:

@@ -15,8 +15,7 @@ from tests.support.environments import captured
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
 
-KIT: Final = str(Path(sys.executable).with_name("petstore-conformance"))
-"""The kit's command."""
+KIT: Final = str(Path(sys.executable).with_name("petstore-conformance"))  # the kit's command
 
 SECONDS = 5 * HANG_SECONDS + 60 * float(os.environ.get("PETSTORE_FAULT_MINUTES", "0"))
 """How long a command may take, on a busy machine."""

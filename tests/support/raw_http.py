@@ -18,8 +18,7 @@ AUTHORIZED: Final = f"Authorization: Bearer {KEY}"
 JSON: Final = "Content-Type: application/json"
 CHUNKED: Final = "Transfer-Encoding: chunked"
 
-LIMIT: Final = 65536
-"""The maximum length of a body in bytes."""
+LIMIT: Final = 65536  # the maximum length of a body in bytes
 
 _CODES: Final = {int(code.status): str(code) for code in ErrorCode}
 

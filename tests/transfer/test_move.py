@@ -19,8 +19,7 @@ from tests.support.waiting import HANG_SECONDS
 
 CLIENTS: Final = 6
 SECONDS: Final = 1
-REPEATED: Final = 20
-"""How many of the oldest and of the newest keys are repeated after each move."""
+REPEATED: Final = 20  # how many of the oldest and of the newest keys are repeated after each move
 
 
 def run(command: str, file: Path, chosen: dict[str, str]) -> str:

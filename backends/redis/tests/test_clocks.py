@@ -12,8 +12,7 @@ from tests.support.repositories import AT, REX, make_token
 
 DAY = 24 * 60 * 60
 
-LATE = 4_000_000_000
-"""In 2096: nothing has expired by the server's clock."""
+LATE = 4_000_000_000  # in 2096: nothing has expired by the server's clock
 
 
 def token(value: int, now: int) -> IdempotencyToken:

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
 
-SERVICE: Final = "pets"
-"""The name under which the Sentinels monitor the master."""
+SERVICE: Final = "pets"  # the name under which the Sentinels monitor the master
 
 DOWN_AFTER: Final = 1000
 """Milliseconds without a reply until a server counts as down, for Sentinels and clusters.

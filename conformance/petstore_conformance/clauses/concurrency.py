@@ -42,20 +42,11 @@ from petstore_conformance.model.reads import check_shown, each, every_filter, re
 from petstore_conformance.model.timing import Length, measure, sample, time_limit, yield_to_others
 from petstore_conformance.model.values import AT, REX, absent_ids, make_token
 
-CALLS_AT_ONCE: Final = 800
-"""Nearly as many as a service lets one client have in flight: 888 unless it is set otherwise."""
-
-WATCHED_READS: Final = 128
-"""How many orders are read while they change: of fifty reads over a network, one is held up."""
-
-WATCHING_SECONDS: Final = 15
-"""After this time no further one is changed, and no further pages are read."""
-
-ORDERED_PETS: Final = 15
-"""How many pets are ordered and released while pages are read: a few, not all that are shown."""
-
-OVERLAPPED_PAGES: Final = 60
-"""How many pages of each kind and size are read meanwhile, if there is time."""
+CALLS_AT_ONCE: Final = 800  # nearly as many as a client may have in flight: 888 by default
+WATCHED_READS: Final = 128  # orders that are read while they change: a network holds up 1 of 50
+WATCHING_SECONDS: Final = 15  # then no further one is changed, and no further pages are read
+ORDERED_PETS: Final = 15  # ordered and released while pages are read: a few of those shown
+OVERLAPPED_PAGES: Final = 60  # how many of each kind and size are read meanwhile, if there is time
 
 
 class ConcurrencyClauses(Kit):

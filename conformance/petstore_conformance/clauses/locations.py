@@ -24,6 +24,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, close_in_flight, give
 from petstore_conformance.clauses.pets import add_pets
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
     Kit,
@@ -37,8 +38,7 @@ from petstore_conformance.model.reads import read_all
 from petstore_conformance.model.timing import measure, sample, yield_to_others
 from petstore_conformance.model.values import AT, REX, make_token, record_of
 
-SECONDS_FOR_LOCATIONS = 4
-"""How long may be spent on filling locations: where that is slow, fewer of them are made."""
+SECONDS_FOR_LOCATIONS = 4  # for filling locations: where that is slow, fewer of them are made
 
 
 class LocationClauses(Kit):
@@ -87,6 +87,7 @@ class LocationClauses(Kit):
                 async with location.open() as repository:
                     await give(repository, 0)
                     opened.set_result(repository)
+                    await asyncio.sleep(0)  # others make calls
 
             leaving = asyncio.create_task(leave())
             ends: list[asyncio.Future[Any]] = [leaving, opened]
@@ -94,9 +95,13 @@ class LocationClauses(Kit):
             if leaving.done():
                 leaving.result()  # raises what opening has raised
             repository = await opened
+            calls = (repository.create_pet(REX) for _ in range(8))  # closing may wait for them
+            in_flight = asyncio.gather(*calls, return_exceptions=True)
             await yield_to_others(iterations)
             await cancel([leaving])
             await check_unavailable(repository, given)
+            async with within(CANCEL_SECONDS, "a call in flight at a closing that was cancelled"):
+                await in_flight
 
     @location_clause("scratch-empty")
     async def test_a_scratch_location_is_empty(self, location: Location) -> None:
@@ -163,17 +168,20 @@ class LocationClauses(Kit):
         group = ExceptionGroup("raised by the kit", [LookupError()])
         named = (LookupError, OSError, ConflictError, StorageError, UnavailableError)
         others = (TimeoutError(), asyncio.CancelledError(), group)
-        for failure in (*(error("raised by the kit") for error in named), *others):
-            opening = location.backend.open(location.settings, Expected())
-            for manager in (opening, location.backend.scratch(self.settings)):
-                with pytest.raises(type(failure)) as caught:
-                    async with manager:
-                        raise failure
-                passed: BaseException = caught.value
-                if isinstance(passed, ExceptionGroup):  # `suppress` makes another one of the same
-                    assert passed.exceptions == group.exceptions
-                else:
-                    assert passed is failure
+        async with AsyncExitStack() as stack:
+            if location.backend.shared:  # what is done last may find another one in its way
+                await stack.enter_async_context(location.open())
+            for failure in (*(error("raised by the kit") for error in named), *others):
+                opening = location.backend.open(location.settings, Expected())
+                for manager in (opening, location.backend.scratch(self.settings)):
+                    with pytest.raises(type(failure)) as caught:
+                        async with manager:
+                            raise failure
+                    passed: BaseException = caught.value
+                    if isinstance(passed, ExceptionGroup):  # `suppress` makes another of the same
+                        assert passed.exceptions == group.exceptions
+                    else:
+                        assert passed is failure
 
 
 async def call_all(repository: Repository, given: Given) -> None:

@@ -30,11 +30,8 @@ from petstore_conformance.model.calls import AnyCall
 from petstore_conformance.model.timing import measure, sample
 from petstore_conformance.model.values import AT, NOW, REX, make_token
 
-LOCAL: Final = ("check", "list_tokens", "restore")
-"""The methods that a service does not pass on."""
-
-CREATED_NAME: Final = "cancelled"
-"""The name of the pets that these calls create."""
+LOCAL: Final = ("check", "list_tokens", "restore")  # the methods that a service does not pass on
+CREATED_NAME: Final = "cancelled"  # the name of the pets that these calls create
 
 
 class Given(Struct, frozen=True):

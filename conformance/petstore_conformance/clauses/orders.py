@@ -46,8 +46,7 @@ from petstore_conformance.model.values import AT, MANY, TIMES, absent_ids, make_
 
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
 
-WATCHED_CHANGES = 20
-"""How often a change is watched: the time between two transactions is short."""
+WATCHED_CHANGES = 20  # how often a change is watched: the time between two transactions is short
 
 
 async def add_pet(repository: Repository) -> int:
@@ -334,10 +333,15 @@ class OrderClauses(Kit):
         self, repository: Repository
     ) -> None:
         """A repeated change is refused, or changes the pet a second time."""
+        (placed,) = await place_orders(repository)
+        equal = (repository.update_order(placed.id, OrderStatus.COMPLETED) for _ in range(8))
+        completed = replace(placed, status=OrderStatus.COMPLETED)
+        assert await asyncio.gather(*equal) == [completed] * 8
         for order in await update_orders(repository, await place_orders(repository, 3)):
             expected = PET_STATUS_BY_ORDER[order.status]
             if order.status is OrderStatus.CANCELLED:  # its pet can be in another order by now
-                await repository.place_order(order.pet_id, AT)
+                again = partial(repository.update_order, order.id, order.status)
+                await asyncio.gather(again(), repository.place_order(order.pet_id, AT), again())
                 expected = PetStatus.PENDING
             assert await repository.update_order(order.id, order.status) == order
             assert await repository.get_order(order.id) == order

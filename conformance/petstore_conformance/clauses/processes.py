@@ -3,8 +3,9 @@
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from itertools import count
+from itertools import count, permutations
 from math import ceil
+from operator import methodcaller
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -23,34 +24,56 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.costs import HELD_SECONDS, free_items, longest_hold
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
-from petstore_conformance.clauses.orders import add_pet, check_agreement, sell_once
+from petstore_conformance.clauses.orders import (
+    FINAL_STATUSES,
+    add_pet,
+    check_agreement,
+    place_orders,
+)
 from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import create_at_once, only_read, write_each_kind
 from petstore_conformance.harness.alarm import OverdueError
-from petstore_conformance.harness.child import child
+from petstore_conformance.harness.child import Child, child, opened_meanwhile
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import AnyCall, cancel, create, watch, write_once
-from petstore_conformance.model.model import Payload, created
+from petstore_conformance.model.calls import AnyCall, Call, cancel, create, explain, watch
+from petstore_conformance.model.model import Model, Payload, Write, send
 from petstore_conformance.model.reads import check_shown, read_all
-from petstore_conformance.model.timing import measure, time_limit
-from petstore_conformance.model.values import AT, REX
+from petstore_conformance.model.timing import time_limit
+from petstore_conformance.model.values import REX
 
-KILLS: Final = 20
-"""At most so many processes are killed after a step of their writes: of SQL, after each third."""
+KILLS: Final = 20  # at most so many processes are killed after a step: of SQL, after each third
+KILLING_SECONDS = 15  # after this time no more of them are started
+NUMBERS: Final = count()  # those of the processes that are killed
+PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
+LOCKING_ITEMS: Final = 4000  # the pets of a restore, and its orders: 0.2 seconds on a file
 
-KILLING_SECONDS = 15
-"""After this time no more of them are started."""
 
-NUMBERS: Final = count()
-"""Those of the processes that are killed."""
+Change = Write | tuple[int, OrderStatus]  # the id of an order, and its new status
 
-MEETINGS: Final = 20
-"""How often two processes write the same at once."""
 
-LOCKING_ITEMS: Final = 4000
-"""The pets of a restore, and its orders: two tenths of a second on a file."""
+def call_of(change: Change) -> Call:
+    """Return the call that makes a change."""
+    if isinstance(change, Write):
+        token = Model([], []).token(change)
+        return Call(partial(send, payload=change.payload, token=token), change)
+    return Call(methodcaller("update_order", *change), change)
+
+
+async def change_beside(one: Repository, paused: Child, step: int, *changes: Change) -> bool:
+    """Make the first change in a process, and the others here while that is paused.
+
+    step -- after which of its writes the process is paused; returns whether it was
+    """
+    stored, calls = await read_all(one), [*map(call_of, changes)]
+    async with paused.at(calls[0].run(paused), step) as changing:
+        is_paused = not changing.done()
+        for call in calls[1:]:
+            await call.run(one)
+    await changing
+    explain(Model(stored.pets, stored.orders), calls, await read_all(one))
+    return is_paused
 
 
 class ProcessClauses(Kit):
@@ -63,39 +86,40 @@ class ProcessClauses(Kit):
             handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
             await create_at_once(handles, 40)
-            length, _ = await measure(other.create_pet(REX))
-            for number in range(MEETINGS):
-                writer, reader = handles if number % 2 else handles[::-1]
-                # The process that is farther away begins up to the length of two calls earlier.
-                names = (f"create {number} {n}" for n in range(5))  # some may meet on the way
-                writes = (write_once((other, one), REX, name, length, number) for name in names)
-                pet_id, *_ = await asyncio.gather(*writes)
-                await check_shown(reader, created(pet_id, REX))
-                order = await sell_once(writer, reader, pet_id, begin_with_token=number % 4 < 2)
-                assert order.placed_at == AT, "one process stores its local time"
-                for handle in handles:
-                    await check_shown(handle, order)
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
             await self._hold_no_event_loop(one, other)
-            long = NewPet("n" * self.longest_name(2**20), 7)
-            for _ in range(5):  # half of it may be in a file already
-                await watch(partial(create, other, long), [partial(one.get_pet, 1)])
-            for size in (2**22, 2**24):  # a file may be larger than the other process expects
-                await check_shown(
-                    one, await create(other, NewPet("n" * self.longest_name(size), 7))
-                )
+            long = NewPet(self.long_name(2**20), 7)
+            for _ in range(3):  # half of it may be in a file already
+                writing = partial(asyncio.gather, create(other, long), create(one, long))
+                for pet in await watch(writing, [partial(one.get_pet, 1)]):
+                    for handle in handles:
+                        await check_shown(handle, pet)
+            long = NewPet(self.long_name(2**24), 7)  # a file may be larger than was expected
+            await check_shown(one, await create(other, long))
+        await self._pause_between_steps(location)
         await self._make_new_locations(location)
-        for _ in range(3):  # both are the first to open it, at once
-            async with location.new() as new, AsyncExitStack() as stack:
-                folder = stack.enter_context(TemporaryDirectory())
-                opening = (stack.enter_async_context(child(new, notes=folder)) for _ in range(2))
-                one, other = await asyncio.gather(*opening)
-                assert one.store == other.store, "each process makes a store"
-                # Calls are in flight while the other process notes more than they see.
-                checks = [one.check, other.check]
-                await watch(partial(create_at_once, (one, other), 40), checks * 8)
+        steps = await self._open_at_once(location, MAX_ID)
+        for step in current().random.sample(range(1, steps + 1), min(steps, 3)):
+            await self._open_at_once(location, step)
+
+    async def _open_at_once(self, location: Location, step: int) -> int:
+        """Open a new location while another process pauses that does so; return its steps."""
+        async with location.new() as new, AsyncExitStack() as stack:
+            folder, handles = stack.enter_context(TemporaryDirectory()), list[Repository]()
+
+            async def open_it() -> None:
+                handles.extend(await stack.enter_async_context(new.open_several(1, folder)))
+
+            paused = opened_meanwhile(new, folder, step, open_it)
+            handles.append(other := await stack.enter_async_context(paused))
+            steps = other.writes
+            assert handles[0].store == other.store, "each process makes a store"
+            # Calls are in flight while the other process notes more than they see.
+            checks = [handle.check for handle in handles]
+            await watch(partial(create_at_once, handles, 40), checks * 8)
+            return steps
 
     async def _hold_no_event_loop(self, one: Repository, other: Repository) -> None:
         """Make calls while another process stores much in one, and may have locked the store."""
@@ -107,6 +131,26 @@ class ProcessClauses(Kit):
             if held < HELD_SECONDS:
                 return
         raise OverdueError(f"another process writes, and the event loop is held for {held:.1f} s")
+
+    async def _pause_between_steps(self, location: Location) -> None:
+        """Make writes while another process stands still between two steps of such a write."""
+        async with location.new() as new, new.open() as one, child(new, last_write=0) as other:
+            for step in (1, 2, *range(3 + current().random.randrange(2), PAUSES, 2)):
+                pet_id, placed = await add_pet(one), await place_orders(one, 2)
+                again = [Write(REX, f"{step}"), Write(pet_id, f"{step}")]
+                trials: list[list[Change]] = [[again[0]] * 2, [again[1], Write(pet_id), again[1]]]
+                for order, statuses in zip(placed, permutations(FINAL_STATUSES), strict=True):
+                    trials.append([*((order.id, to) for to in statuses), Write(order.pet_id)])
+                paused = [await change_beside(one, other, step, *trial) for trial in trials]
+                async with other.at(add_pet(other), step) as adding:
+                    waiting = asyncio.create_task(add_pet(one))  # perhaps for a lock
+                    await asyncio.sleep(0.002)
+                    await cancel([waiting])
+                await adding
+                await add_pet(other)  # the lock is not kept for a call that was cancelled
+                if not any(paused):
+                    break
+            await check_agreement(one)
 
     async def _make_new_locations(self, location: Location) -> None:
         """Let two processes make their first new location: each must have its own."""
@@ -129,7 +173,7 @@ class ProcessClauses(Kit):
         """Writes are saved on closing, by a timer, or in several steps."""
         if not location.backend.shared:  # otherwise another clause does so
             await self._make_new_locations(location)
-        steps = await self._write_and_kill(location)
+        steps = await self._write_and_kill(location, [])
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls are those of `write_each_kind`: a restore, create, order and update.
@@ -138,11 +182,12 @@ class ProcessClauses(Kit):
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
         async def kill_some(place: Location) -> None:
+            kept = list[Pet | Order]()
             for number, ending in left:
                 if not in_time():
                     current().note(number, len(endings))
                     break
-                await self._write_and_kill(place, **ending)
+                await self._write_and_kill(place, kept, **ending)
 
         async with location.new() as second:  # a process begins while another one writes
             killing = [asyncio.create_task(kill_some(place)) for place in (location, second)]
@@ -151,7 +196,8 @@ class ProcessClauses(Kit):
             finally:
                 await cancel(killing)
         # Long names are written for a while, perhaps those of several pets together.
-        news: list[Payload] = [*[NewPet("n" * self.longest_name(2**20), 7)] * 7, REX]
+        news: list[Payload] = [*[NewPet(self.long_name(2**20), 7)] * 7, REX]
+        kept = list[Pet | Order]()  # at the next opening, too: an end may not have been whole
         for lists in (True, False, False, False):
             async with child(location) as killed:  # as soon as a call shows what it is writing
                 pet_id = await add_pet(killed)
@@ -159,21 +205,28 @@ class ProcessClauses(Kit):
                 last = pet_id if lists else min(pet_id + len(news), MAX_ID)
                 seen = await read_what_is_written(killed, writes, last, lists=lists)
             async with location.open() as repository:
-                check_acknowledged(seen, await read_all(repository))
+                check_acknowledged([*kept, *seen], await read_all(repository))
                 await check_agreement(repository)
+                kept.append(await create(repository, REX))
 
     async def _write_and_kill(
-        self, location: Location, *, step: int = 0, others: int = 0, last_call: int | None = None
+        self,
+        location: Location,
+        acknowledged: list[Pet | Order],
+        *,
+        step: int = 0,
+        others: int = 0,
+        last_call: int | None = None,
     ) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
 
+        acknowledged -- what earlier ones have stored there; what this one stores is added
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
         last_call -- the number of the call after whose result it ends
         others -- how many creates are in flight then
         """
         number = next(NUMBERS)
         name, free_id = f"killed {number}", HIGHEST - number  # ids are assigned above the highest
-        acknowledged = list[Pet | Order]()
         async with child(location, last_write=step, last_call=last_call) as killed:
             with suppress(UnavailableError):
                 async for items in write_each_kind(killed, name, [free_id]):

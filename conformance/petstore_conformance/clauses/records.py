@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from functools import partial
 from itertools import cycle, repeat
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,12 +25,13 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.clauses.orders import add_pet
+from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import watch
+from petstore_conformance.model.calls import cancel, watch
 from petstore_conformance.model.model import Payload, send
-from petstore_conformance.model.reads import check_types, each, read_all, read_each
-from petstore_conformance.model.timing import sample, time_limit
+from petstore_conformance.model.reads import check_shown, check_types, each, read_all, read_each
+from petstore_conformance.model.timing import sample, time_limit, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -42,14 +45,9 @@ from petstore_conformance.model.values import (
     record_of,
 )
 
-MANY_RECORDS = 2500
-"""More than an engine returns at once, or takes in one statement."""
-
-REMEMBERED_RECORDS = 10_500
-"""More than a memory of ten thousand tokens holds."""
-
-BATCH = 40
-"""How many records expire together, and how many writes come after that."""
+MANY_RECORDS = 2500  # more than an engine returns at once, or takes in one statement
+REMEMBERED_RECORDS = 10_500  # more than a memory of ten thousand tokens holds
+BATCH = 40  # how many records expire together, and how many writes come after that
 
 KEPT = BATCH // 4
 """How many of them may be left: a write may find those of a fast clock, or none of its partition.
@@ -57,11 +55,8 @@ KEPT = BATCH // 4
 A write that deletes two of them in one of three writes leaves more.
 """
 
-LIFE_SECONDS = 1
-"""How long these records last, so that a backend's own clock does not hold up the clause."""
-
-EXPIRED_SECONDS = 2.1
-"""After this time they have expired, also by a clock of whole seconds."""
+LIFE_SECONDS = 1  # how long these records last, which no clock of a backend's own may hold up
+EXPIRED_SECONDS = 2.1  # after this time they have expired, also by a clock of whole seconds
 
 RESTORED_ORDER = Order(2**42, 2**40, OrderStatus.COMPLETED, AT)
 
@@ -84,9 +79,13 @@ def many_records(id_: int, number: int, now: int = NOW) -> list[TokenRecord]:
 async def walk(
     repository: Repository, count: int, now: int = NOW
 ) -> AsyncIterator[list[TokenRecord]]:
-    """Yield the records of each page; fail if the pages do not end."""
+    """Yield the records of each page; fail if the pages do not end. Some calls are cancelled."""
     cursor, pages = "", 0
     while pages == 0 or cursor:
+        if pages % 10 == 5:
+            task = asyncio.create_task(repository.list_tokens(cursor, count, now))
+            await yield_to_others(pages // 10)
+            await cancel([task])
         page = await repository.list_tokens(cursor=cursor, count=count, now=now)
         check_types(page.records)
         assert len(page.records) <= max(10 * count, 1000), "a page has far more than `count`"
@@ -259,7 +258,8 @@ class RecordClauses(Kit):
         async with location.open() as repository:
             pets = [Pet(2**40 + n, "Rex", 7, PetStatus.SOLD) for n in range(3)]
             created = [record_of(make_token(f"create {pet.id}", pet), pet.id) for pet in pets]
-            await repository.restore([*pets, RESTORED_ORDER, *created])
+            of_another_kind = Pet(2**42, "Rex", 7), Order(2**40, 2**42, OrderStatus.CANCELLED, AT)
+            await repository.restore([*pets, *of_another_kind, RESTORED_ORDER, *created])
             old = make_token("old", REX, PAST)  # it has expired by the clock of any server
             await repository.restore([record_of(old, pets[0].id)])
             assert await repository.create_pet(REX, old) == Receipt(pets[0].id, replayed=True)
@@ -284,9 +284,11 @@ class RecordClauses(Kit):
             await self._restore_again(repository, records)
             for record in records[::50]:
                 await self._refuse_different(repository, record)
+            last = record_of(make_token("last", REX), pets[0].id)  # no write follows
+            await repository.restore([last])
         if location.backend.durable:
             async with location.open() as repository:
-                await self._replay(repository, records)
+                await self._replay(repository, [*records, last])
                 expired = token_of(created[0], created[0].until)
                 assert not (await repository.create_pet(REX, expired)).replayed
 
@@ -318,15 +320,23 @@ class RecordClauses(Kit):
         await self._replay(repository, [*records[:2], written, new])
 
     async def _refuse_different(self, repository: Repository, record: TokenRecord) -> None:
-        """Restore records that differ in one field, after others, which are stored."""
+        """Restore what differs in one field, after items of each kind, which are stored."""
         flipped = bytes([*record.fingerprint[:-1], record.fingerprint[-1] ^ 1])
-        for other in (
+        others: list[Any] = [
             replace(record, fingerprint=flipped),
             replace(record, until=record.until + 1),
             replace(record, until=record.until - 1),
             replace(record, id=record.id + 1),
-        ):
-            before = record_of(make_token(f"before {other}", REX), record.id)
+            replace(RESTORED_ORDER, placed_at=AT + timedelta(microseconds=1)),
+            Pet(RESTORED_ORDER.pet_id, "another", 7, PetStatus.SOLD),
+        ]
+        stored = await read_all(repository)
+        for other, id_ in zip(others, stored.free_ids(2**43), strict=False):
+            before = record_of(make_token(f"before {id_}", REX), record.id)
             with pytest.raises(ConflictError):
-                await repository.restore([before, other])
+                await repository.restore([before, *pet_and_order(id_), other])
+            await check_shown(repository, pet_and_order(id_)[1])
             await self._replay(repository, [before, record])
+        twice = record_of(make_token(f"twice {record}", REX), record.id)
+        with pytest.raises(ConflictError):
+            await repository.restore([twice, replace(twice, id=record.id + 1)])

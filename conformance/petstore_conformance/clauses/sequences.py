@@ -13,8 +13,7 @@ from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import LIMIT_SECONDS, Kit, in_scratch, judged
 from petstore_conformance.model.machine import ModelMachine
 
-DEFAULT_EXAMPLES = 20
-"""How many sequences of steps are tried."""
+DEFAULT_EXAMPLES = 20  # how many sequences of steps are tried
 
 MODEL_SECONDS = 40.0
 """After this time no call is made: a slow repository is tried with fewer sequences.

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any, Final
 
 import pytest
@@ -26,6 +26,7 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import (
+    FINAL_STATUSES,
     add_pet,
     check_agreement,
     place_at,
@@ -41,16 +42,11 @@ from petstore_conformance.model.calls import READERS, create, watch, write_once
 from petstore_conformance.model.model import send
 from petstore_conformance.model.reads import check_shown, every_filter, read_all, read_page
 from petstore_conformance.model.timing import fill, measure, sample, time_limit
-from petstore_conformance.model.values import AT, REX, make_token, record_of
+from petstore_conformance.model.values import AT, PAST, REX, make_token, record_of
 
-READING_SECONDS: Final = 8
-"""After this time nothing more is written for one handle to read: a slow store writes less."""
-
-MANY_PETS: Final = 700
-"""More than what a handle may have room for when it is opened."""
-
-MANY_IDS: Final = 1009
-"""More than a repository reserves in a block."""
+READING_SECONDS: Final = 8  # then no more is written to be read: a slow store writes less
+MANY_PETS: Final = 700  # more than what a handle may have room for when it is opened
+MANY_IDS: Final = 1009  # more than a repository reserves in a block
 
 
 async def create_at_once(handles: Sequence[Repository], count: int) -> None:
@@ -90,10 +86,12 @@ async def write_each_kind(
     new = NewPet(name, 7, PetStatus.AVAILABLE)
     pet = await create(repository, new, make_token(name, new))
     yield [pet]
-    for status in (OrderStatus.CANCELLED, OrderStatus.COMPLETED):
-        token = make_token(f"{name} {status}", pet.id)
+    tokens = {it: make_token(f"{name} {it}", pet.id) for it in FINAL_STATUSES}
+    for status, token in reversed(tokens.items()):
         order_id = (await repository.place_order(pet.id, AT, token)).id
         yield [Order(order_id, pet.id, OrderStatus.PLACED, AT)]
+        with suppress(ConflictError):  # then nothing may be recorded, not even for a moment
+            await repository.place_order(pet.id, AT, tokens[OrderStatus.COMPLETED])
         yield [await repository.update_order(order_id, status)]
 
 
@@ -136,7 +134,7 @@ class SharingClauses(Kit):
                 assert {*added} <= {*await reader.list_pets(PetQuery(0, 9999))}
                 await check_shown(reader, added[-1])
             # A read that is made together with writes, of which the last ones take long to commit.
-            long = NewPet("n" * self.longest_name(400_000), 7)
+            long = NewPet(self.long_name(400_000), 7)
             writes = [asyncio.create_task(create(writer, REX)) for _ in range(20)]
             reading = asyncio.create_task(writer.list_pets(PetQuery(0, 9999)))
             writes += [asyncio.create_task(create(writer, long)) for _ in range(20)]
@@ -146,16 +144,24 @@ class SharingClauses(Kit):
 
             async def write_and_read() -> None:  # what others are writing must not hide it
                 await check_shown(readers[0], await create(readers[1], REX))
-                await check_shown(readers[0], await place_at(readers[1], AT))
+                order = await place_at(readers[1], AT)
+                await check_shown(readers[0], order)
+                updated = await readers[1].update_order(order.id, OrderStatus.COMPLETED)
+                await check_shown(readers[0], updated)
 
             await watch(lambda: asyncio.gather(*writes), [write_and_read] * READERS)
             await self._open_beside_writes(location, *handles[:2])
+            await writer.create_pet(REX, make_token("expired", REX, PAST))  # by whoever reads it
             for access in Access:
-                pet = await create(writer, REX)
+                pet, unread = await create(writer, REX), await create(writer, REX)
                 async with location.open(Expected(access=access)) as closed:
                     await view(closed, [pet.id])
                     await check_shown(closed, pet)
-                    await writer.place_order(pet.id, AT)  # closing must not undo it
+                    await closed.get_pet(unread.id)
+                    for pet_id in (pet.id, unread.id):  # closing must not undo it
+                        await writer.place_order(pet_id, AT)
+                    pending = replace(pet, status=PetStatus.PENDING)
+                    assert await closed.get_pet(pet.id) == pending
             await check_agreement(writer)
 
     async def _open_beside_writes(
@@ -184,8 +190,14 @@ class SharingClauses(Kit):
     async def test_two_repositories_assign_no_id_twice(self, location: Location) -> None:
         """Each repository has its own counter."""
         async with location.new() as new, AsyncExitStack() as stack:  # all are the first to open it
-            several = [stack.enter_async_context(new.open()) for _ in range(17)]
-            await create_at_once(await asyncio.gather(*several), 5)
+
+            async def open_and_add() -> list[int]:  # others may still be opening
+                handle = await stack.enter_async_context(new.open())
+                return [await add_pet(handle) for _ in range(5)]
+
+            early = chain.from_iterable(await asyncio.gather(*(open_and_add() for _ in range(17))))
+            one = await stack.enter_async_context(new.open())
+            assert [pet.id for pet in await one.list_pets(PetQuery(0, 999))] == sorted(early)
         async with location.open() as one, location.open() as other:
             handles = [handle for _ in range(MANY_IDS) for handle in (one, other)]
             pet_ids = await fill(len(handles), lambda n: add_pet(handles[n]))
@@ -245,7 +257,9 @@ class SharingClauses(Kit):
             later = replace(token, now=token.until - 1, until=token.until + 100)
             assert await other.create_pet(REX, later) == replace(stored, replayed=True)
             expired = replace(later, now=token.until)
-            assert not (await other.create_pet(REX, expired)).replayed
+            newer = await other.create_pet(REX, expired)
+            assert not newer.replayed
+            assert await one.create_pet(REX, later) == replace(newer, replayed=True)  # a slow clock
 
     async def _refuse_then_place(self, one: Repository, other: Repository, pet_id: int) -> None:
         """Refuse to order a pet with a token; then order it with that, and replay the order."""

@@ -9,10 +9,12 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import Any
+from statistics import median
+from typing import Any, Final
 
 from petstore.contract import UnavailableError
 from petstore_conformance.harness import served
@@ -20,7 +22,9 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, timed
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Location
-from petstore_conformance.harness.served import READY, pack, receive
+from petstore_conformance.harness.served import PAUSED, READY, pack, receive
+
+STILL_SECONDS: Final = 0.01  # for how long a process is stopped, besides the length of ten writes
 
 
 class Child(Forwarding):
@@ -30,15 +34,17 @@ class Child(Forwarding):
     """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+        assert process.stdin is not None
+        self._process, self._input = process, process.stdin
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {READY: asyncio.Future()}
         self.store = ""  # until it is open
         self.writes = 0
         self._reader = asyncio.create_task(self._read())
 
-    async def opened(self) -> None:
-        """Wait until the repository is open in the other process. Raises what `open` raises."""
+    async def open(self, given: bytes) -> None:
+        """Let the other process open the repository that it is given. Raises what `open` raises."""
+        self._input.write(given)
         self.store = await self._results[READY]
         current().cores.note()  # it may end by itself
 
@@ -58,16 +64,48 @@ class Child(Forwarding):
         current().calls += 1
         number = next(self._numbers)
         self._results[number] = result = asyncio.Future[Any]()
-        assert self._process.stdin is not None
-        self._process.stdin.write(pack((number, method, arguments, named)))
+        self._input.write(pack((number, method, arguments, named)))
         with timed():
             return await result
+
+    @asynccontextmanager
+    async def at(
+        self, call: Coroutine[Any, Any, Any], step: int
+    ) -> AsyncIterator["asyncio.Task[Any]"]:
+        """Begin a call; in the block, its process is stopped after so many of its writes.
+
+        It goes on when others must have ended, or wait for what it has locked. Yields the call,
+        which has ended if it makes fewer writes. Only with a `last_write`.
+        """
+        self._results[PAUSED] = stopped = asyncio.Future[Any]()
+        self._input.write(pack((PAUSED, step)))
+        calling = asyncio.create_task(call)
+        ends: list[asyncio.Future[Any]] = [calling, stopped]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        seconds = 10 * median(current().write_seconds[False][-100:] or [0])
+        # In a thread: a call in the block may hold the event loop until it has a lock.
+        timer = threading.Timer(STILL_SECONDS + seconds, self._go_on)
+        timer.start()
+        try:
+            yield calling
+        finally:
+            timer.cancel()
+            self._input.write(pack((PAUSED, 0)))
+            self._results.pop(PAUSED, None)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
         while message := await receive(self._process.stdout):
             number, outcome, self.writes = message
-            result = self._results.pop(number)
+            result = self._results.pop(number, None)
+            if result is None:  # it has stopped at something that it writes by itself
+                self._go_on()
+                continue
             if result.done():  # it was cancelled
                 continue
             if isinstance(outcome, BaseException):
@@ -96,13 +134,40 @@ async def child(
         only counts
     last_call -- the process ends at once when it has sent the result of this call; the first is 0
     """
+    async with _start(closes=closes) as repository:
+        await repository.open(_given(location, notes, last_write, last_call))
+        yield repository
+
+
+@asynccontextmanager
+async def opened_meanwhile(
+    location: Location, notes: str, step: int, meanwhile: Callable[[], Awaitable[object]]
+) -> AsyncIterator[Child]:
+    """Open a location in another process, as `child` does.
+
+    meanwhile -- called while the process is stopped after so many of the writes of opening
+    """
+    async with _start() as repository:
+        async with repository.at(repository.open(_given(location, notes, 0)), step) as opened:
+            await meanwhile()
+        await opened
+        yield repository
+
+
+def _given(
+    location: Location, notes: str, last_write: int | None = None, last_call: int | None = None
+) -> bytes:
     try:
-        opened = pack((location.backend, location.settings, notes, last_write, last_call))
+        return pack((location.backend, location.settings, notes, last_write, last_call))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
             f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"
             " type of the settings be importable by their names, at the top level of a module."
         ) from error
+
+
+@asynccontextmanager
+async def _start(*, closes: bool = False) -> AsyncIterator[Child]:
     script = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({served.__file__!r}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", f"{script}, run_name='__main__')"),
@@ -111,13 +176,11 @@ async def child(
         env=os.environ | {"TZ": "Asia/Kathmandu"},  # local time must not be stored
     )
     repository = Child(process)
-    assert process.stdin is not None
     try:
-        process.stdin.write(opened)
-        await repository.opened()
         yield repository
     finally:
         if closes:
+            assert process.stdin is not None
             process.stdin.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), CANCEL_SECONDS)

@@ -1,18 +1,13 @@
 """How a clause is run: in an empty location, with a time limit, in its own event loop."""
 
 import asyncio
+import contextlib
 import inspect
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
 from functools import cache, wraps
+from random import Random
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -39,8 +34,7 @@ INCONCLUSIVE_REASON: Final = "inconclusive"
 
 AnyEntered = TypeVar("AnyEntered")
 
-LIMIT_SECONDS: Final = 60
-"""How long a clause may take in total, even if the plugin never lets the event loop run."""
+LIMIT_SECONDS: Final = 60  # for a clause in total, even if the plugin never lets the loop run
 
 
 class RaisedOnPurposeError(Exception):
@@ -51,7 +45,7 @@ class CancelledOnPurposeError(asyncio.CancelledError):
     """Raised by the kit in the block of a backend, and never mistaken for Ctrl-C."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def judged(kit: "Kit", clause: str) -> Iterator[None]:
     """Skip the test of a clause if it passes with too few of its values, or was held up.
 
@@ -74,8 +68,10 @@ def judged(kit: "Kit", clause: str) -> Iterator[None]:
         pytest.skip(f"{INCONCLUSIVE_REASON}: {too_little}")
 
 
-@asynccontextmanager
-async def reraising(manager: AbstractAsyncContextManager[AnyEntered]) -> AsyncIterator[AnyEntered]:
+@contextlib.asynccontextmanager
+async def reraising(
+    manager: contextlib.AbstractAsyncContextManager[AnyEntered],
+) -> AsyncIterator[AnyEntered]:
     """Enter a context manager of a backend; raise what the block raises in any case.
 
     What an `UnavailableError` of entering or leaving took is noted.
@@ -103,7 +99,7 @@ class Location:
         self.backend = backend
         self.settings = settings
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def open(self, expected: Expected = ANY_STORE) -> AsyncIterator[Repository]:
         """Open a repository at this location. No failure of the block is suppressed."""
         __tracebackhide__ = True
@@ -111,18 +107,18 @@ class Location:
             assert isinstance(repository, Repository), "`open` yields no Repository"
             yield Counted(repository)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def open_several(self, count: int, notes: str = "") -> AsyncIterator[list[Repository]]:
         """Open this location so many times at once, or once if it cannot be shared.
 
         notes -- the folder of the notes of all of them, if they have any
         """
-        async with AsyncExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
             handles = range(count if self.backend.shared else 1)
             each = (Expected(notes=FolderNotes(notes) if notes else None) for _ in handles)
             yield [await stack.enter_async_context(self.open(expected)) for expected in each]
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def new(self) -> AsyncIterator["Location"]:
         """Yield another location, which is made from the settings of this one."""
         async with reraising(self.backend.scratch(self.settings)) as settings:
@@ -151,6 +147,10 @@ class Kit:
     def longest_name(self, length: int) -> int:
         """Return a length in bytes, cut to that of the longest name that can be stored."""
         return min(length, self.backend.max_name_bytes or length)
+
+    def long_name(self, length: int) -> str:
+        """Return a name of this length, or the longest: no part is like another, or compresses."""
+        return Random(length).randbytes(length).hex()[: self.longest_name(length)]  # noqa: S311
 
     def storable(self, news: Iterable[NewPet]) -> list[NewPet]:
         """Return those of the pets whose names can be stored."""
@@ -234,8 +234,8 @@ async def in_scratch(kit: AnyKit, test: Steps[AnyKit, Location] | None = None) -
     `UnavailableError` is raised.
     """
     __tracebackhide__ = True
-    async with AsyncExitStack() as stack:
-        removing = stack.enter_context(ExitStack())  # left once the location is removed
+    async with contextlib.AsyncExitStack() as stack:
+        removing = stack.enter_context(contextlib.ExitStack())  # left once the location is removed
         try:
             async with within(CLAUSE_SECONDS, "making and opening a location"):
                 scratch = reraising(kit.backend.scratch(kit.settings))

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from petstore.contract import MAX_NOTE_BYTES, Backend, Expected, Repository
 
-READY: Final = -1
-"""Sent instead of the number of a call, once the repository is open or could not be opened."""
+READY: Final = -1  # sent instead of a call's number once the repository is open, or cannot be
+PAUSED: Final = -2  # received with a number of writes; sent when the process stops after them
 
 _WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
 """Prefixes of the names of C functions that write to a file, a connection or an engine."""
@@ -75,11 +75,15 @@ class FolderNotes:
 
 
 class _Writes:
-    """Counts the calls of functions in C that write, and ends the process after one of them."""
+    """Counts the calls of functions in C that write, and ends the process after one of them.
 
-    def __init__(self, last: int | None) -> None:
+    pause -- called after the write of the number `pause_after`
+    """
+
+    def __init__(self, last: int | None, pause: Callable[[], None]) -> None:
         self._last = last
-        self.number = 0
+        self._pause = pause
+        self.number = self.pause_after = 0
         self.counting = False
         if last is not None:
             threading.setprofile(self._note)
@@ -95,6 +99,8 @@ class _Writes:
             self.number += 1
             if self.number == self._last:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.number == self.pause_after:
+                self._pause()
 
 
 async def _serve() -> None:
@@ -122,8 +128,15 @@ async def _serve() -> None:
         except BaseException as error:  # noqa: BLE001 - the other process raises it
             send(number, error)
 
-    backend, settings, notes, last_write, last_call = await receive(reader)
-    writes = _Writes(last_write)
+    def pause() -> None:
+        send(PAUSED, None)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    given = await receive(reader)
+    pause_after, given = (given[1], await receive(reader)) if given[0] == PAUSED else (0, given)
+    backend, settings, notes, last_write, last_call = given
+    writes = _Writes(last_write, pause)
+    writes.pause_after, writes.counting = pause_after, pause_after > 0
     expected = Expected(notes=FolderNotes(notes) if notes else None)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         try:
@@ -135,7 +148,10 @@ async def _serve() -> None:
         writes.counting = True
         while message := await receive(reader):
             number, method, *arguments = message
-            group.create_task(run(number, getattr(repository, method), *arguments))
+            if number == PAUSED:
+                writes.pause_after = writes.number + method
+            else:
+                group.create_task(run(number, getattr(repository, method), *arguments))
 
 
 if __name__ == "__main__":

@@ -27,17 +27,10 @@ from petstore_conformance.model.reads import read_all
 from petstore_conformance.model.timing import Length, yield_to_others
 from petstore_conformance.model.values import REX, make_token
 
-WAITING_SECONDS = 0.0001
-"""A call that takes longer waits for a thread or a server."""
-
-BUSY_SECONDS = 0.1
-"""How much longer a busy server may take for a call whose caller was cancelled."""
-
-LATER_SECONDS = 0.3
-"""For how long late effects of cancelled calls are looked for."""
-
-READERS = 8
-"""How many read during a change while it is made."""
+WAITING_SECONDS = 0.0001  # a call that takes longer waits for a thread or a server
+BUSY_SECONDS = 0.1  # how much longer a busy server may take for a call whose caller was cancelled
+LATER_SECONDS = 0.3  # for how long late effects of cancelled calls are looked for
+READERS = 8  # how many read during a change while it is made
 
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
 

@@ -28,8 +28,7 @@ from petstore_conformance.model.reads import check_types, read_all, read_page
 from petstore_conformance.model.timing import Length
 from petstore_conformance.model.values import REX, TIMES
 
-_NAMES: Final = ("one", "two", "three")
-"""What a program calls the handles."""
+_NAMES: Final = ("one", "two", "three")  # what a program calls the handles
 
 _PROGRAM: Final = """\
 The writes that led to it, and the call after them, as a program for `python -m asyncio`:

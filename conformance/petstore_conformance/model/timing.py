@@ -12,11 +12,8 @@ from petstore.contract import RefusedError, Repository
 from petstore_conformance.harness.effort import AT_A_TIME, AnyItem, current
 from petstore_conformance.model.values import MANY_SECONDS
 
-COUNTED_ITERATIONS = 200
-"""For so many iterations of the event loop `measure` checks in each if the call has ended."""
-
-SLOW_SECONDS = 0.02
-"""A repository is slow if a call takes longer than this, or prolongs others by more."""
+COUNTED_ITERATIONS = 200  # for so many of the event loop `measure` checks if the call has ended
+SLOW_SECONDS = 0.02  # a repository is slow if a call takes longer, or prolongs others by more
 
 
 class Length(Struct, frozen=True):

@@ -39,7 +39,8 @@ LONG_NAMES: Final = (
     *("n" * length for length in (63, 64, 127, 128, 255, 256, 300, 1024, 4096, 8191, 8192)),
     *("n" * 65_535, "n" * 70_000, "\u00e9" * 128, "\U0001f436" * 64, "\U0001f436" * 16_000),
     *("n" * 254 + "\u00e9", " " * 300, "n" * 299 + " "),
-    *("n" * shift + "\U0001f436" * 4100 for shift in range(4)),  # characters across any border
+    *("n" * shift + "\U0001f436" * 17_000 for shift in range(4)),  # characters across any border
+    "a\r\nb\r" * 20_000,
     *("".join(chr(32 + n**3 % 20_011) for n in range(length)) for length in (100, 1000, 20_000)),
 )
 """Names at the borders of columns, buffers and length prefixes; the last do not compress."""
@@ -111,9 +112,7 @@ BORDERS: Final = (
 )
 """Sizes around which pages and calls may be cut into pieces."""
 
-MANY: Final = 1300
-"""How many pets or tokens are stored, if that takes no longer than `MANY_SECONDS`."""
-
+MANY: Final = 1300  # how many pets or tokens are stored, if `MANY_SECONDS` are enough for them
 MANY_SECONDS: Final = 12
 
 _ID_BORDERS: Final = (
@@ -126,8 +125,7 @@ _NEAR_BORDERS: Final = {id_ + n for id_ in _ID_BORDERS for n in (-2, -1, 0, 1)}
 IDS: Final = sorted(id_ for id_ in _NEAR_BORDERS if id_ <= MAX_ID)
 """Ids of every number of digits, around powers of two and at the end, in ascending order."""
 
-NOW: Final = 4_000_000_000
-"""The caller's clock, in 2096: later than any clock that a backend may read."""
+NOW: Final = 4_000_000_000  # a caller's clock, in 2096: later than any that a backend may read
 
 PAST: Final = 1_000_000_000
 """The clock of another caller, in 2001: earlier than any clock that a backend may read.

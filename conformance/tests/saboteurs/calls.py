@@ -18,7 +18,6 @@ from petstore.contract import (
     OrderQuery,
     OrderStatus,
     Pet,
-    PetStatus,
     Receipt,
     RefusedError,
     UnavailableError,
@@ -262,27 +261,6 @@ class NotesBeforeItWrites(Correct):
         notes = self.notes.read() if self.notes else []
         if len(self.data.pets) < max(map(int, notes), default=0):
             raise WrongStoreError("the store is an older copy")
-
-
-@breaks("read-after-write", shared=False)
-class FillsItsCacheTooLate(Correct):
-    """A write updates the cache while a read is in flight, which then fills it; if it is empty."""
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        pet = await super().get_pet(pet_id)
-        if pet is None or pet_id in self.kept:
-            return pet and self.kept[pet_id]
-        await pause()
-        self.kept[pet_id] = pet
-        return pet
-
-    def put(self, pet: Pet) -> None:
-        super().put(pet)
-        self.kept[pet.id] = pet
-
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        self.kept[pet_id] = self.data.pets[pet_id]
 
 
 @breaks("read-after-write")

@@ -9,7 +9,17 @@ from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks, pause
-from petstore.contract import NewPet, Order, OrderStatus, Pet, PetQuery, PetStatus, Receipt
+from petstore.contract import (
+    MAX_ID,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    StorageError,
+)
 
 
 @breaks("after-cancellation")
@@ -39,22 +49,6 @@ class StoresInTwoSteps(Correct):
             await asyncio.sleep(0)
             self.put(Pet(receipt.id, new.name, new.category_id, new.status))
         return receipt
-
-
-@breaks("cancelled-write")
-class KeepsOrdersIfItIsCancelled(Correct):
-    """Drops an order that it keeps once the update of it has returned."""
-
-    async def get_order(self, order_id: int) -> Order | None:
-        if order := self.kept.get(order_id) or await super().get_order(order_id):
-            self.kept[order_id] = order
-        return order
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        updated = await super().update_order(order_id, status)
-        await pause()
-        self.kept.pop(order_id, None)
-        return updated
 
 
 @breaks("cancelled-write")
@@ -164,6 +158,56 @@ class MakesCancelledWritesLater(Correct):
         return await super().create_pet(new, token)
 
 
+@breaks("cancelled-write")
+class FlushesWithTheNextWrite(Correct):
+    """Writes wait for a batch; that of a caller that has gone is made with the next one."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        left, self.noted = self.noted, set()
+        for late in left:
+            await super().create_pet(late)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.noted.add(new)
+            raise
+        return await super().create_pet(new, token)
+
+
+@breaks("cancelled-write")
+class RecordsWhatIsCancelled(Correct):
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.record(token, self.next_id())
+            raise
+        return await super().create_pet(new, token)
+
+
+@breaks("after-cancellation")
+class GivesBackOrderIds(Correct):
+    """An order takes an id from a counter of its own, and gives it back if it is cancelled."""
+
+    def next_order_id(self) -> int:
+        return int(self.kept.pop(asyncio.current_task()))
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        last = max(self.data.extra.get("orders", 0), self.data.restored)
+        if last == MAX_ID:
+            if receipt := self.find(token):
+                return receipt
+            raise StorageError("all ids have been assigned")
+        self.data.extra["orders"] = last + 1
+        try:
+            await pause()
+        except asyncio.CancelledError:
+            self.data.extra["orders"] -= 1
+            raise
+        self.kept[asyncio.current_task()] = last + 1
+        return await super().place_order(pet_id, at, token)
+
+
 @breaks("cancellation")
 class WaitsForItsRollback(Correct):
     """A cancelled call waits for a message that does not come."""
@@ -192,25 +236,6 @@ class FollowersEndWithTheirLeader(Correct):
             return await writing
         finally:
             del self.kept[token]
-
-
-@breaks("token-atomic")
-class ReleasesTheLockOfAnother(Correct):
-    """A call that was cancelled while it waited releases the lock, which it does not have."""
-
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.require_open()
-        try:
-            await self.lock.acquire()
-            receipt = self.find(token)
-            await pause()
-            if receipt is None:
-                receipt = await super().create_pet(new)
-                self.record(token, receipt.id)
-            return receipt
-        finally:
-            if self.lock.locked():
-                self.lock.release()
 
 
 @breaks("cancelled-write")

@@ -6,6 +6,7 @@ import pickle
 import sqlite3
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
@@ -28,6 +29,7 @@ from petstore.contract import (
     Order,
     OrderQuery,
     Pet,
+    PetQuery,
     Receipt,
     Repository,
 )
@@ -130,6 +132,36 @@ class NamesTheOrderOfAPet(KeepsItsRows):
             raise ConflictError(f"it is in the order {[order.id for order in orders]}") from None
 
 
+class LooksAtTheOrdersOfAPet(KeepsItsRows):
+    """Finds them in an index, and then looks at each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = defaultdict[int, list[Order]](list)
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        pickle.dumps(self.index[pet_id])
+        return await super().place_order(pet_id, at, token)
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Order):
+                self.index[item.pet_id].append(item)
+        await super().restore(items)
+
+
+class PlansAnew(KeepsItsRows):
+    """Its server plans a statement anew that has come ten times, and then without the status."""
+
+    times = 0
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        self.times += query.status is not None
+        if query.status is not None and self.times > 10:
+            pickle.dumps(self.rows[::10])
+        return await super().list_pets(query)
+
+
 class HasItsOwnLimit(MemoryRepository):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         most = query.count if query.status is None else 5000
@@ -164,6 +196,8 @@ class GoesThroughAllInItsCheck(KeepsItsRows):
 
 SABOTEURS["GoesThroughAllInItsCheck"] = "cost", in_memory(GoesThroughAllInItsCheck)
 SABOTEURS["HasItsOwnLimit"] = "cost", in_memory(HasItsOwnLimit)
+SABOTEURS["LooksAtTheOrdersOfAPet"] = "cost", in_memory(LooksAtTheOrdersOfAPet)
+SABOTEURS["PlansAnew"] = "cost", in_memory(PlansAnew)
 SABOTEURS["NamesTheOrderOfAPet"] = "cost", in_memory(NamesTheOrderOfAPet)
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
 SABOTEURS["FetchesAllThatHasExpired"] = "cost", in_memory(FetchesAllThatHasExpired)

@@ -20,10 +20,9 @@ from conformance.tests.correct import (
     backend,
     find,
     remove,
-    scratch,
 )
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
-from petstore.contract import Expected, Pet, Receipt
+from petstore.contract import Expected, Pet, Receipt, StorageError
 
 WrongScratch = Callable[[LocationSettings], AsyncIterator[LocationSettings]]
 
@@ -57,20 +56,22 @@ async def one_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     yield LocationSettings("one")
 
 
-@scratching("scratch-apart", "ScratchClearsItsLocation")
-async def cleared_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
-    STORES[settings.location].pets.clear()
-    async with scratch(settings) as location:
-        yield location
-
-
 SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Correct, swallowed=(Exception,))
 
 
-SABOTEURS["SwallowsCancellation"] = (
-    "failure-passed",
-    backend(Correct, swallowed=(asyncio.CancelledError,)),
-)
+@breaks("failure-passed")
+class TidiesUpLast(Correct):
+    """Cannot tidy up after a failure while another one has its file open."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.data.extra["open"] = self.data.extra.get("open", 0) + 1
+
+    def close(self) -> None:
+        super().close()
+        self.data.extra["open"] -= 1
+        if self.data.extra["open"] and sys.exception():
+            raise StorageError("the file is locked")
 
 
 @breaks("closed")

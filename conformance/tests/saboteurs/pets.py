@@ -136,12 +136,6 @@ class CountsFromZero(Correct):
 
 
 @breaks("id-once")
-class CountsToAHundred(Correct):
-    def next_id(self) -> int:
-        return super().next_id() % 100 + 1
-
-
-@breaks("id-once")
 class ChecksThenCounts(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
@@ -216,17 +210,6 @@ class SharesPagesInFlight(Correct):
         await asyncio.sleep(0)
         self.kept.pop(query, None)
         return page
-
-
-@breaks("page-after")
-class KeysPagesByTheirDigits(Caching):
-    """Ten pets after 1 and no pets after 11 have the same key in its cache: 110."""
-
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.require_open()
-        key = f"{query.after}{query.count}{query.status}"
-        page = self.matching(query)[: query.count]
-        return list(self.kept.setdefault(key, page))
 
 
 @breaks("page-count")

@@ -29,6 +29,8 @@ for kind in (
 for shared in (
     *(mistakes.LocksInItsProcess, mistakes.CachesPets, mistakes.StoresLocalTime),
     mistakes.LooksForTokensFirst,  # no other breaks "only one of them" for creates
+    mistakes.ComparesOnlyThePet,  # no other needs several writes between two steps of one
+    mistakes.MovesItsNewFileIntoPlace,  # no other is opened while another one is halfway
     mistakes.WaitsOnTheLoop,  # no other holds the event loop while another process has its lock
     mistakes.ReadsNoLargerFile,  # no other minds what another process has stored
     mistakes.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile

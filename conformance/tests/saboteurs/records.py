@@ -6,11 +6,9 @@ from time import time
 from typing import Any
 
 from msgspec.structs import replace
-from petstore_memory import MemoryRepository
 
 from conformance.tests.correct import Correct, Item, Store, Token
-from conformance.tests.kits import in_memory
-from conformance.tests.saboteurs.registry import SABOTEURS, NotingRestored, breaks
+from conformance.tests.saboteurs.registry import NotingRestored, breaks
 from petstore.contract import ConflictError, NewPet, Pet, Receipt, TokenPage, TokenRecord
 
 
@@ -81,19 +79,6 @@ class ContinuesAtARecordThatMayBeDeleted(Correct):
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         gone = cursor and bytes.fromhex(cursor) not in self.data.records
         return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
-
-
-class ContinuesAtAPosition(MemoryRepository):
-    """Those behind records that were deleted meanwhile, as no second passes before, are skipped."""
-
-    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        living = (await super().list_tokens("", 99_999, now)).records
-        begin = int(cursor or 0)
-        end = begin + count
-        return TokenPage(living[begin:end], str(end) if end < len(living) else "")
-
-
-SABOTEURS["ContinuesAtAPosition"] = "token-walk", in_memory(ContinuesAtAPosition)
 
 
 @breaks("token-walk")
@@ -214,25 +199,6 @@ def _drop_expired(self: Correct, record: TokenRecord) -> None:
 restoring("RestoresNoneThatHaveExpiredByItsOwnClock", _drop_expired)
 restoring("ReplacesDifferentRecords", _replace_record)
 restoring("RefusesEqualRecords", _refuse_known)
-
-
-@breaks("restore-token")
-class RestoresRecordsInItsCache(Correct):
-    """Of records that are restored together, another handle sees none until this one is closed."""
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        self.several = len(items) > 1
-        await super().restore(items)
-
-    def restore_record(self, record: TokenRecord) -> None:
-        super().restore_record(record)
-        if self.several:
-            self.data.extra[record.value.hex()] = self
-
-    def find(self, token: Token) -> Receipt | None:
-        cached_by = self.data.extra.get(token.value.hex()) if token else None
-        hidden = cached_by not in (None, self) and cached_by.open
-        return None if hidden else super().find(token)
 
 
 @breaks("restore-token")

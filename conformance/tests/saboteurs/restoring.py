@@ -20,6 +20,7 @@ from petstore.contract import (
     PetQuery,
     Receipt,
     StorageError,
+    TokenRecord,
     UnavailableError,
 )
 
@@ -231,22 +232,6 @@ class UndoesWhatAnOtherRestores(Correct):
             self.data.extra.pop("restoring", None)
 
 
-@breaks("restore-next")
-class SetsEachCounterToItsLast(Correct):
-    """After a call, the counter is raised to the last pet and the last order of it."""
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        self.last: dict[type, Pet | Order] = {}
-        try:
-            await super().restore(items)
-        finally:
-            for item in self.last.values():
-                super().raise_counter(item)
-
-    def raise_counter(self, item: Pet | Order) -> None:
-        self.last[type(item)] = item
-
-
 @breaks("restore-sizes")
 class SendsSixteenMebibytesAtMost(Correct):
     """Sends the items of a call at once, and the server takes no more in a request."""
@@ -355,6 +340,12 @@ class OverlooksOrdersOfTheSameCall(Correct):
 
     def orders_of(self, pet_id: int) -> list[Order]:
         return [order for order in super().orders_of(pet_id) if order.id in self.before]
+
+
+@breaks("restore-token")
+class RestoresRecordsLast(Correct):
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(sorted(items, key=lambda item: isinstance(item, TokenRecord)))
 
 
 @breaks("restore-order")

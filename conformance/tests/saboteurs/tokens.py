@@ -145,6 +145,16 @@ class RecordsRefusals(Correct):
             raise
 
 
+@breaks("token-refused")
+class RecordsUntilItRefuses(Correct):
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        if token and not self.find(token):
+            self.record(token, 1)
+            await pause()
+            del self.data.records[token.value]
+        return await super().place_order(pet_id, at, token)
+
+
 @breaks("token-expired")
 class ComparesTimesAsText(Correct):
     """The column of times is text. No other expires records too late or too early only there."""
@@ -292,18 +302,6 @@ class HasOneClockForABatch(Correct):
             return await super().create_pet(new, replace(token, now=clocks[0]))
         finally:
             clocks.pop()
-
-
-@breaks("token-expired")
-class PurgesLater(Correct):
-    """Many records that have expired are deleted a turn later, also those that were used again."""
-
-    def record(self, token: Token, id_: int) -> None:
-        super().record(token, id_)
-        records = self.data.records
-        expired = [value for value, r in records.items() if token and r.until <= token.now]
-        if len(expired) > 100:
-            asyncio.get_running_loop().call_soon(lambda: [records.pop(v, None) for v in expired])
 
 
 @breaks("token-atomic")
