@@ -197,7 +197,6 @@ class ProcessClauses(Kit):
                 await cancel(killing)
         # Long names are written for a while, perhaps those of several pets together.
         news: list[Payload] = [*[NewPet(self.long_name(2**20), 7)] * 7, REX]
-        kept = list[Pet | Order]()  # at the next opening, too: an end may not have been whole
         for lists in (True, False, False, False):
             async with child(location) as killed:  # as soon as a call shows what it is writing
                 pet_id = await add_pet(killed)
@@ -205,9 +204,8 @@ class ProcessClauses(Kit):
                 last = pet_id if lists else min(pet_id + len(news), MAX_ID)
                 seen = await read_what_is_written(killed, writes, last, lists=lists)
             async with location.open() as repository:
-                check_acknowledged([*kept, *seen], await read_all(repository))
+                check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)
-                kept.append(await create(repository, REX))
 
     async def _write_and_kill(
         self,

@@ -337,6 +337,3 @@ class RecordClauses(Kit):
                 await repository.restore([before, *pet_and_order(id_), other])
             await check_shown(repository, pet_and_order(id_)[1])
             await self._replay(repository, [before, record])
-        twice = record_of(make_token(f"twice {record}", REX), record.id)
-        with pytest.raises(ConflictError):
-            await repository.restore([twice, replace(twice, id=record.id + 1)])

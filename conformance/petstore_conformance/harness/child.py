@@ -22,7 +22,7 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, timed
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Location
-from petstore_conformance.harness.served import PAUSED, READY, pack, receive
+from petstore_conformance.harness.served import PAUSED, READY, RESUMED, pack, receive
 
 STILL_SECONDS: Final = 0.01  # for how long a process is stopped, besides the length of ten writes
 
@@ -39,7 +39,7 @@ class Child(Forwarding):
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {READY: asyncio.Future()}
         self.store = ""  # until it is open
-        self.writes = 0
+        self.writes, self._still = 0, False
         self._reader = asyncio.create_task(self._read())
 
     async def open(self, given: bytes) -> None:
@@ -83,28 +83,37 @@ class Child(Forwarding):
         ends: list[asyncio.Future[Any]] = [calling, stopped]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         seconds = 10 * median(current().write_seconds[False][-100:] or [0])
+        over = threading.Event()
         # In a thread: a call in the block may hold the event loop until it has a lock.
-        timer = threading.Timer(STILL_SECONDS + seconds, self._go_on)
-        timer.start()
+        threading.Thread(target=self._signal, args=(over, STILL_SECONDS + seconds)).start()
         try:
             yield calling
         finally:
-            timer.cancel()
+            over.set()
             self._input.write(pack((PAUSED, 0)))
             self._results.pop(PAUSED, None)
-            self._go_on()
+            await self._go_on()
 
-    def _go_on(self) -> None:
-        with suppress(ProcessLookupError):
+    def _signal(self, over: threading.Event, seconds: float) -> None:
+        while not over.wait(seconds):
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+
+    async def _go_on(self) -> None:
+        """Let the process go on, again and again until it says so."""
+        while self._still and self._process.returncode is None:
             self._process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.001)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
         while message := await receive(self._process.stdout):
             number, outcome, self.writes = message
+            if number in (PAUSED, RESUMED):
+                self._still = number == PAUSED
             result = self._results.pop(number, None)
-            if result is None:  # it has stopped at something that it writes by itself
-                self._go_on()
+            if result is None:  # it may have stopped at something that it writes by itself
+                self._going_on = asyncio.create_task(self._go_on())
                 continue
             if result.done():  # it was cancelled
                 continue

@@ -21,6 +21,7 @@ from petstore.contract import MAX_NOTE_BYTES, Backend, Expected, Repository
 
 READY: Final = -1  # sent instead of a call's number once the repository is open, or cannot be
 PAUSED: Final = -2  # received with a number of writes; sent when the process stops after them
+RESUMED: Final = -3  # sent when it has gone on: a signal that comes before it stops is lost
 
 _WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
 """Prefixes of the names of C functions that write to a file, a connection or an engine."""
@@ -130,7 +131,8 @@ async def _serve() -> None:
 
     def pause() -> None:
         send(PAUSED, None)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.raise_signal(signal.SIGSTOP)  # to this thread, which stops before it goes on
+        send(RESUMED, None)
 
     given = await receive(reader)
     pause_after, given = (given[1], await receive(reader)) if given[0] == PAUSED else (0, given)
