@@ -29,6 +29,7 @@ from petstore_conformance.clauses.orders import (
     add_pet,
     check_agreement,
     place_orders,
+    sell_once,
 )
 from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import create_at_once, only_read, write_each_kind
@@ -37,16 +38,25 @@ from petstore_conformance.harness.child import Child, child, opened_meanwhile
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import AnyCall, Call, cancel, create, explain, watch
-from petstore_conformance.model.model import Model, Payload, Write, send
+from petstore_conformance.model.calls import (
+    AnyCall,
+    Call,
+    cancel,
+    create,
+    explain,
+    watch,
+    write_once,
+)
+from petstore_conformance.model.model import Model, Payload, Write, created, send
 from petstore_conformance.model.reads import check_shown, read_all
-from petstore_conformance.model.timing import time_limit
-from petstore_conformance.model.values import REX
+from petstore_conformance.model.timing import measure, time_limit
+from petstore_conformance.model.values import AT, REX
 
 KILLS: Final = 20  # at most so many processes are killed after a step: of SQL, after each third
 KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
 PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
+MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
 LOCKING_ITEMS: Final = 4000  # the pets of a restore, and its orders: 0.2 seconds on a file
 
 
@@ -86,6 +96,18 @@ class ProcessClauses(Kit):
             handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
             await create_at_once(handles, 40)
+            length, _ = await measure(other.create_pet(REX))
+            for number in range(MEETINGS):
+                writer, reader = handles if number % 2 else handles[::-1]
+                # The process that is farther away begins up to the length of two calls earlier.
+                names = (f"create {number} {n}" for n in range(5))  # some may meet on the way
+                writes = (write_once((other, one), REX, name, length, number) for name in names)
+                pet_id, *_ = await asyncio.gather(*writes)
+                await check_shown(reader, created(pet_id, REX))
+                order = await sell_once(writer, reader, pet_id, begin_with_token=number % 4 < 2)
+                assert order.placed_at == AT, "one process stores its local time"
+                for handle in handles:
+                    await check_shown(handle, order)
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
@@ -137,8 +159,8 @@ class ProcessClauses(Kit):
         async with location.new() as new, new.open() as one, child(new, last_write=0) as other:
             for step in (1, 2, *range(3 + current().random.randrange(2), PAUSES, 2)):
                 pet_id, placed = await add_pet(one), await place_orders(one, 2)
-                again = [Write(REX, f"{step}"), Write(pet_id, f"{step}")]
-                trials: list[list[Change]] = [[again[0]] * 2, [again[1], Write(pet_id), again[1]]]
+                creating, placing = Write(REX, f"{step}"), Write(pet_id, f"{step}")
+                trials: list[list[Change]] = [[creating] * 2, [placing, Write(pet_id), placing]]
                 for order, statuses in zip(placed, permutations(FINAL_STATUSES), strict=True):
                     trials.append([*((order.id, to) for to in statuses), Write(order.pet_id)])
                 paused = [await change_beside(one, other, step, *trial) for trial in trials]

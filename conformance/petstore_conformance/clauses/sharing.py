@@ -191,13 +191,14 @@ class SharingClauses(Kit):
         """Each repository has its own counter."""
         async with location.new() as new, AsyncExitStack() as stack:  # all are the first to open it
 
-            async def open_and_add() -> list[int]:  # others may still be opening
+            async def open_and_add() -> tuple[Repository, list[int]]:  # others may still be opening
                 handle = await stack.enter_async_context(new.open())
-                return [await add_pet(handle) for _ in range(5)]
+                return handle, [await add_pet(handle) for _ in range(5)]
 
-            early = chain.from_iterable(await asyncio.gather(*(open_and_add() for _ in range(17))))
-            one = await stack.enter_async_context(new.open())
-            assert [pet.id for pet in await one.list_pets(PetQuery(0, 999))] == sorted(early)
+            several = await asyncio.gather(*(open_and_add() for _ in range(17)))
+            early = sorted(chain.from_iterable(ids for _, ids in several))
+            for handle, _ in several:
+                assert [pet.id for pet in await handle.list_pets(PetQuery(0, 999))] == early
         async with location.open() as one, location.open() as other:
             handles = [handle for _ in range(MANY_IDS) for handle in (one, other)]
             pet_ids = await fill(len(handles), lambda n: add_pet(handles[n]))

@@ -218,6 +218,13 @@ class ModelMachine(Comparison):
         pet = self._pet(index, None if any_ else PetStatus.AVAILABLE)
         self._write(self._timed(pet.id, name, clock, at))
 
+    @step(index=INDEXES, clock=CLOCKS)
+    def replay(self, index: int, clock: tuple[int, int]) -> None:
+        """Repeat a recorded write."""
+        records = list(self._model.records.items())
+        (_, name), (_, payload, _) = records[index % len(records)]
+        self._write(self._timed(payload, name, clock))
+
     @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
     def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
         """Give a status to a placed order, if there is one, or to an id near that of any order."""
