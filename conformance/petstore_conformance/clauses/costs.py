@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from math import sqrt
-from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 from typing import Final
 
@@ -112,18 +111,17 @@ class CostClauses(Kit):
         self, location: Location
     ) -> None:
         """All items are searched for one of them, for those of a status, or for expired records."""
-        with TemporaryDirectory() as notes, TemporaryDirectory() as other_notes:  # may count all
-            async with (
-                location.new() as other,
-                location.new() as filled,
-                other.open_several(1, other_notes) as (small,),
-                filled.open_several(1, notes) as (large,),
-            ):  # it is filled first, so that what the calls look for comes after that
-                for repository in (small, large):  # the pages of both are full
-                    await repository.restore(await free_items(repository, 30))
-                await _fill(large, MANY_ITEMS, ITEMS)
-                often = await _order_often(small, 1), await _order_often(large, MANY_ORDERS)
-                await self._compare(small, large, often)
+        async with (
+            location.new() as other,
+            location.new() as filled,
+            other.open() as small,
+            filled.open() as large,
+        ):  # it is filled first, so that what the calls look for comes after that
+            for repository in (small, large):  # the pages of both are full
+                await repository.restore(await free_items(repository, 30))
+            await _fill(large, MANY_ITEMS, ITEMS)
+            often = await _order_often(small, 1), await _order_often(large, MANY_ORDERS)
+            await self._compare(small, large, often)
 
     async def _compare(self, small: Repository, large: Repository, often: Sequence[int]) -> None:
         """Compare what calls take in both stores; fail if they take longer in the large one.
@@ -224,12 +222,12 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
 
 async def _order_often(repository: Repository, number: int) -> int:
     """Restore so many cancelled orders of a pet before one that is refused; return its id."""
-    order = await place_at(repository, AT)
-    order = await repository.update_order(order.id, OrderStatus.CANCELLED)
-    orders = [replace(order, id=order.id + n) for n in range(number + 1)]
+    pet_id = await add_pet(repository)
+    ids = range(pet_id + ITEMS, pet_id + ITEMS + number)  # others may have those before them
+    orders = [Order(id_, pet_id, OrderStatus.CANCELLED, AT) for id_ in ids]
     with pytest.raises(NotFoundError):
-        await repository.restore([*orders, replace(order, id=order.id + number + 1, pet_id=MAX_ID)])
-    return order.pet_id
+        await repository.restore([*orders, replace(orders[0], id=ids.stop, pet_id=MAX_ID)])
+    return pet_id
 
 
 async def _order(repository: Repository, pet_id: int) -> None:

@@ -59,7 +59,6 @@ PAUSES: Final = 14  # before so many writes a process is paused: from the third 
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
 LOCKING_ITEMS: Final = 4000  # the pets of a restore, and its orders: 0.2 seconds on a file
 
-
 Change = Write | tuple[int, OrderStatus]  # the id of an order, and its new status
 
 
@@ -77,7 +76,7 @@ async def change_beside(one: Repository, paused: Child, step: int, *changes: Cha
     step -- after which of its writes the process is paused; returns whether it was
     """
     stored, calls = await read_all(one), [*map(call_of, changes)]
-    async with paused.at(calls[0].run(paused), step) as changing:
+    async with paused.paused_at(calls[0].run(paused), step) as changing:
         is_paused = not changing.done()
         for call in calls[1:]:
             await call.run(one)
@@ -164,7 +163,7 @@ class ProcessClauses(Kit):
                 for order, statuses in zip(placed, permutations(FINAL_STATUSES), strict=True):
                     trials.append([*((order.id, to) for to in statuses), Write(order.pet_id)])
                 paused = [await change_beside(one, other, step, *trial) for trial in trials]
-                async with other.at(add_pet(other), step) as adding:
+                async with other.paused_at(add_pet(other), step) as adding:
                     waiting = asyncio.create_task(add_pet(one))  # perhaps for a lock
                     await asyncio.sleep(0.002)
                     await cancel([waiting])
@@ -195,7 +194,7 @@ class ProcessClauses(Kit):
         """Writes are saved on closing, by a timer, or in several steps."""
         if not location.backend.shared:  # otherwise another clause does so
             await self._make_new_locations(location)
-        steps = await self._write_and_kill(location, [])
+        steps = await self._write_and_kill(location)
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls are those of `write_each_kind`: a restore, create, order and update.
@@ -204,12 +203,11 @@ class ProcessClauses(Kit):
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
         async def kill_some(place: Location) -> None:
-            kept = list[Pet | Order]()
             for number, ending in left:
                 if not in_time():
                     current().note(number, len(endings))
                     break
-                await self._write_and_kill(place, kept, **ending)
+                await self._write_and_kill(place, **ending)
 
         async with location.new() as second:  # a process begins while another one writes
             killing = [asyncio.create_task(kill_some(place)) for place in (location, second)]
@@ -230,23 +228,17 @@ class ProcessClauses(Kit):
                 await check_agreement(repository)
 
     async def _write_and_kill(
-        self,
-        location: Location,
-        acknowledged: list[Pet | Order],
-        *,
-        step: int = 0,
-        others: int = 0,
-        last_call: int | None = None,
+        self, location: Location, *, step: int = 0, others: int = 0, last_call: int | None = None
     ) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
 
-        acknowledged -- what earlier ones have stored there; what this one stores is added
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
         last_call -- the number of the call after whose result it ends
         others -- how many creates are in flight then
         """
         number = next(NUMBERS)
         name, free_id = f"killed {number}", HIGHEST - number  # ids are assigned above the highest
+        acknowledged = list[Pet | Order]()
         async with child(location, last_write=step, last_call=last_call) as killed:
             with suppress(UnavailableError):
                 async for items in write_each_kind(killed, name, [free_id]):

@@ -69,7 +69,7 @@ class Child(Forwarding):
             return await result
 
     @asynccontextmanager
-    async def at(
+    async def paused_at(
         self, call: Coroutine[Any, Any, Any], step: int
     ) -> AsyncIterator["asyncio.Task[Any]"]:
         """Begin a call; in the block, its process is stopped after so many of its writes.
@@ -80,8 +80,7 @@ class Child(Forwarding):
         self._results[PAUSED] = stopped = asyncio.Future[Any]()
         self._input.write(pack((PAUSED, step)))
         calling = asyncio.create_task(call)
-        ends: list[asyncio.Future[Any]] = [calling, stopped]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({calling, stopped}, return_when=asyncio.FIRST_COMPLETED)
         seconds = 10 * median(current().write_seconds[False][-100:] or [0])
         over = threading.Event()
         # In a thread: a call in the block may hold the event loop until it has a lock.
@@ -114,10 +113,9 @@ class Child(Forwarding):
             result = self._results.pop(number, None)
             if result is None:  # it may have stopped at something that it writes by itself
                 self._going_on = asyncio.create_task(self._go_on())
+            elif result.done():  # it was cancelled
                 continue
-            if result.done():  # it was cancelled
-                continue
-            if isinstance(outcome, BaseException):
+            elif isinstance(outcome, BaseException):
                 result.set_exception(outcome)
             else:
                 result.set_result(outcome)
@@ -157,7 +155,8 @@ async def opened_meanwhile(
     meanwhile -- called while the process is stopped after so many of the writes of opening
     """
     async with _start() as repository:
-        async with repository.at(repository.open(_given(location, notes, 0)), step) as opened:
+        opening = repository.open(_given(location, notes, 0))
+        async with repository.paused_at(opening, step) as opened:
             await meanwhile()
         await opened
         yield repository
