@@ -109,8 +109,7 @@ WRITES = {
 """The arguments of wrk.format, where `n` is a number that no request has had before: the id of one
 of the pets that turns of creates have made, or of an order. So they take turns in this order."""
 LISTS = {ORDER: "/v1/pets?status=available", COMPLETE: "/v1/store/orders?status=placed"}
-MOST = 60_000
-"""How many ids are listed for each second: more than any storage takes orders."""
+MOST = 60_000  # how many ids are listed for each second: more than any storage takes orders
 
 
 def wrk(server: Running, text: str, connections: int, seconds: int) -> list[float]:

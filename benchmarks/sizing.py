@@ -9,8 +9,7 @@ from benchmarks.curves import Point, total
 from benchmarks.figures import table
 
 MIX: Final = {"get": 0.8, "deep page": 0.15, "create": 0.04, "order": 0.01}
-BUSY: Final = 0.6
-"""How busy a core may be, so that queues stay short."""
+BUSY: Final = 0.6  # how busy a core may be, so that queues stay short
 CORES: Final = 16
 GIGABYTES: Final = 64
 """Of one machine: what is closer to its limit runs out first. A Redis master fills half of its

@@ -24,10 +24,8 @@ from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
 from petstore.transfer.ndjson import MEMBERS, Transferred, encode, encode_end
 
 DURABLE: Final = ("sqlite", "redis", "postgres")
-RARE: Final = 40
-"""One pet in so many is pending: of 1,000 pets, that still fills a page of 20."""
-LONGEST: Final = 65_000
-"""About the bytes of the longest name: a body has at most 65,536."""
+RARE: Final = 40  # one pet in so many is pending: of 1,000 pets, that still fills a page of 20
+LONGEST: Final = 65_000  # about the bytes of the longest name: a body has at most 65,536
 DAY: Final = 86_000
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -42,6 +42,29 @@ class WaitsOnTheLoop(Filed):
             yield
 
 
+class GivesUpOnALock(Filed):
+    """Waits no longer than a second for the lock of another process."""
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(1), super().locked():
+                yield
+        except TimeoutError:
+            raise UnavailableError("another process has the lock") from None
+
+
+class WaitsWhenCancelled(Filed):
+    """Ends a cancelled call when it has been made, after those of other processes."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        calling = asyncio.create_task(super().call(method, *arguments, **named))
+        try:
+            return await asyncio.shield(calling)
+        finally:
+            await asyncio.wait([calling])
+
+
 class MovesItsNewFileIntoPlace(Filed):
     """Makes a new store beside its place, where another process may have made one meanwhile."""
 
@@ -113,9 +136,8 @@ class SavesUpdatesWhenClosed(SavesWhenClosed):
 
     def save(self) -> None:
         store = copy(self.data)
-        store.orders = {
-            id_: replace(order, status=OrderStatus.PLACED) for id_, order in store.orders.items()
-        }
+        placed = {id_: replace(it, status=OrderStatus.PLACED) for id_, it in store.orders.items()}
+        store.orders = placed
         self.write(store)
 
 

@@ -143,8 +143,7 @@ def test_a_report_begins_with_the_narrowest_clause_that_does_not_fail_by_time(
 
 
 @pytest.mark.parametrize("name", dear(CLAUSES, IN_PROCESSES))
-def test_a_correct_repository_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "LOCKING_ITEMS", 400)  # `FILED` reads them on the event loop
+def test_a_correct_repository_passes(name: str) -> None:
     if name == "cost":  # it needs indexes, which would make `Correct` longer
         getattr(kits.kit(memory, MemorySettings()), CLAUSES[name])()
     else:

@@ -7,6 +7,7 @@ from itertools import count, permutations
 from math import ceil
 from operator import methodcaller
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,8 +23,9 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
-from petstore_conformance.clauses.costs import HELD_SECONDS, free_items, longest_hold
+from petstore_conformance.clauses.costs import longest_hold
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
+from petstore_conformance.clauses.methods import attempt
 from petstore_conformance.clauses.orders import (
     FINAL_STATUSES,
     add_pet,
@@ -33,13 +35,12 @@ from petstore_conformance.clauses.orders import (
 )
 from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import create_at_once, only_read, write_each_kind
-from petstore_conformance.harness.alarm import OverdueError
+from petstore_conformance.harness.alarm import OverdueError, within
 from petstore_conformance.harness.child import Child, child, opened_meanwhile
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import (
-    AnyCall,
     Call,
     cancel,
     create,
@@ -57,7 +58,7 @@ KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
 PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
-LOCKING_ITEMS: Final = 4000  # the pets of a restore, and its orders: 0.2 seconds on a file
+LOCKED_SECONDS: Final = 1.5  # how long one keeps its locks: some engines wait for a second
 
 Change = Write | tuple[int, OrderStatus]  # the id of an order, and its new status
 
@@ -85,6 +86,17 @@ async def change_beside(one: Repository, paused: Child, step: int, *changes: Cha
     return is_paused
 
 
+async def order_and_cancel(repository: Repository, pet_id: int) -> None:
+    """Order a pet twice at once; if that takes long, read it, and cancel the first call."""
+    call = partial(attempt, partial(repository.place_order, pet_id, AT))
+    first, second = (asyncio.create_task(call()) for _ in range(2))
+    await asyncio.wait({first, second}, timeout=0.1)
+    reading = asyncio.create_task(repository.get_pet(pet_id))
+    async with within(LOCKED_SECONDS / 2, "a cancelled call that waits for another process"):
+        await cancel([first])
+    await asyncio.gather(second, reading)
+
+
 class ProcessClauses(Kit):
     """Clauses of `Backend` for which a second process is started."""
 
@@ -110,7 +122,6 @@ class ProcessClauses(Kit):
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
-            await self._hold_no_event_loop(one, other)
             long = NewPet(self.long_name(2**20), 7)
             for _ in range(3):  # half of it may be in a file already
                 writing = partial(asyncio.gather, create(other, long), create(one, long))
@@ -142,16 +153,18 @@ class ProcessClauses(Kit):
             await watch(partial(create_at_once, handles, 40), checks * 8)
             return steps
 
-    async def _hold_no_event_loop(self, one: Repository, other: Repository) -> None:
-        """Make calls while another process stores much in one, and may have locked the store."""
-        # No caller makes other writes during a restore.
-        calls: list[AnyCall] = [one.check, partial(one.get_pet, 1)]
-        for _ in range(3):  # a machine that is busy may hold it, too, but not each time
-            restore = partial(other.restore, await free_items(one, LOCKING_ITEMS))
-            held = await longest_hold(partial(watch, restore, calls))
-            if held < HELD_SECONDS:
-                return
-        raise OverdueError(f"another process writes, and the event loop is held for {held:.1f} s")
+    async def _wait_for_a_lock(self, one: Repository, other: Child) -> None:
+        """Make calls while another process stands still that has locked what they need."""
+        for step in range(1, PAUSES):
+            pet_id, begin = await add_pet(one), monotonic()
+            ordering = attempt(partial(other.place_order, pet_id, AT))
+            async with other.paused_at(ordering, step, LOCKED_SECONDS) as paused:
+                held = await longest_hold(partial(order_and_cancel, one, pet_id))
+            await paused
+            if held > LOCKED_SECONDS / 2:
+                raise OverdueError(f"the event loop waits for another process: for {held:.1f} s")
+            if monotonic() > begin + LOCKED_SECONDS / 2:  # it has waited
+                break
 
     async def _pause_between_steps(self, location: Location) -> None:
         """Make writes while another process stands still between two steps of such a write."""
@@ -163,14 +176,10 @@ class ProcessClauses(Kit):
                 for order, statuses in zip(placed, permutations(FINAL_STATUSES), strict=True):
                     trials.append([*((order.id, to) for to in statuses), Write(order.pet_id)])
                 paused = [await change_beside(one, other, step, *trial) for trial in trials]
-                async with other.paused_at(add_pet(other), step) as adding:
-                    waiting = asyncio.create_task(add_pet(one))  # perhaps for a lock
-                    await asyncio.sleep(0.002)
-                    await cancel([waiting])
-                await adding
-                await add_pet(other)  # the lock is not kept for a call that was cancelled
                 if not any(paused):
                     break
+            await self._wait_for_a_lock(one, other)
+            await add_pet(other)  # the lock is not kept for a call that was cancelled
             await check_agreement(one)
 
     async def _make_new_locations(self, location: Location) -> None:

@@ -28,10 +28,10 @@ from petstore_conformance.clauses.orders import add_pet
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import cancel, watch
+from petstore_conformance.model.calls import watch
 from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.reads import check_shown, check_types, each, read_all, read_each
-from petstore_conformance.model.timing import sample, time_limit, yield_to_others
+from petstore_conformance.model.timing import sample, time_limit
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -79,13 +79,9 @@ def many_records(id_: int, number: int, now: int = NOW) -> list[TokenRecord]:
 async def walk(
     repository: Repository, count: int, now: int = NOW
 ) -> AsyncIterator[list[TokenRecord]]:
-    """Yield the records of each page; fail if the pages do not end. Some calls are cancelled."""
+    """Yield the records of each page; fail if the pages do not end."""
     cursor, pages = "", 0
     while pages == 0 or cursor:
-        if pages % 10 == 5:
-            task = asyncio.create_task(repository.list_tokens(cursor, count, now))
-            await yield_to_others(pages // 10)
-            await cancel([task])
         page = await repository.list_tokens(cursor=cursor, count=count, now=now)
         check_types(page.records)
         assert len(page.records) <= max(10 * count, 1000), "a page has far more than `count`"

@@ -199,8 +199,10 @@ class StoreClauses(Kit):
                     await check_refused(location, Expected(store=other), WrongStoreError)
             assert await read_all(repository) == stored
         async with location.new() as empty:
+            before = existing(empty.settings)
             for other, access in product((*others, identity), Access):
                 await check_refused(empty, Expected(store=other, access=access), WrongStoreError)
+            assert existing(empty.settings) == before, "a file or folder was created"
             if backend.durable:
                 await check_refused(empty, ONLY_OPEN, ChangeNeededError)
         if backend.durable:

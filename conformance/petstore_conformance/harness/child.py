@@ -70,21 +70,23 @@ class Child(Forwarding):
 
     @asynccontextmanager
     async def paused_at(
-        self, call: Coroutine[Any, Any, Any], step: int
+        self, call: Coroutine[Any, Any, Any], step: int, seconds: float = 0
     ) -> AsyncIterator["asyncio.Task[Any]"]:
         """Begin a call; in the block, its process is stopped after so many of its writes.
 
-        It goes on when others must have ended, or wait for what it has locked. Yields the call,
-        which has ended if it makes fewer writes. Only with a `last_write`.
+        It goes on after these seconds, or when others must have ended or wait for what it has
+        locked. Yields the call, which has ended if it makes fewer writes. Only with a `last_write`.
         """
         self._results[PAUSED] = stopped = asyncio.Future[Any]()
         self._input.write(pack((PAUSED, step)))
         calling = asyncio.create_task(call)
+        calling.add_done_callback(lambda it: it.cancelled() or it.exception())  # if the block fails
         await asyncio.wait({calling, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        seconds = 10 * median(current().write_seconds[False][-100:] or [0])
+        taken = median(current().write_seconds[False][-100:] or [0])
+        seconds = seconds or STILL_SECONDS + 10 * taken
         over = threading.Event()
         # In a thread: a call in the block may hold the event loop until it has a lock.
-        threading.Thread(target=self._signal, args=(over, STILL_SECONDS + seconds)).start()
+        threading.Thread(target=self._signal, args=(over, seconds)).start()
         try:
             yield calling
         finally:

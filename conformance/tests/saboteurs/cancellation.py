@@ -208,18 +208,6 @@ class GivesBackOrderIds(Correct):
         return await super().place_order(pet_id, at, token)
 
 
-@breaks("cancellation")
-class WaitsForItsRollback(Correct):
-    """A cancelled call waits for a message that does not come."""
-
-    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        try:
-            return await super().place_order(pet_id, at, token)
-        except asyncio.CancelledError:
-            await asyncio.Event().wait()
-            raise
-
-
 @breaks("after-cancellation")
 class FollowersEndWithTheirLeader(Correct):
     """Writes with one token share a task, which is cancelled with the first of them."""

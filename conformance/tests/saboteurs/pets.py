@@ -169,13 +169,13 @@ class AcknowledgesTooEarly(Correct):
 
 @breaks("page-overlap")
 class SelectsThenReads(Caching):
-    """Selects again if it has written meanwhile itself, but not if another handle has."""
+    """Selects a long page not again if it has not written itself, but another handle has."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()
         selected = self.kept[query] = [pet.id for pet in self.matching(query)[: query.count]]
         await asyncio.sleep(0)
-        if self.kept.get(query) is not selected:
+        if len(selected) < 500 or self.kept.get(query) is not selected:
             return self.matching(query)[: query.count]
         return [self.data.pets[pet_id] for pet_id in selected]
 

@@ -31,7 +31,7 @@ for shared in (
     mistakes.LooksForTokensFirst,  # no other breaks "only one of them" for creates
     mistakes.ComparesOnlyThePet,  # no other needs several writes between two steps of one
     mistakes.MovesItsNewFileIntoPlace,  # no other is opened while another one is halfway
-    mistakes.WaitsOnTheLoop,  # no other holds the event loop while another process has its lock
+    *(mistakes.WaitsOnTheLoop, mistakes.GivesUpOnALock, mistakes.WaitsWhenCancelled),  # for a lock
     mistakes.ReadsNoLargerFile,  # no other minds what another process has stored
     mistakes.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
 ):

@@ -31,16 +31,13 @@ SHORT: Final = (0.02, 0.3)
 """Seconds of a stall: less than a server may be silent before it counts as down."""
 
 HOUR: Final = 3600
-DAY: Final = int(timedelta(hours=25).total_seconds())
-"""Longer than a key is remembered."""
+DAY: Final = int(timedelta(hours=25).total_seconds())  # longer than a key is remembered
 
 WRITES_AHEAD: Final = 10
-REPEATED: Final = 8
-"""How many of the oldest keys are repeated when the clock was a day ahead."""
+REPEATED: Final = 8  # how many of the oldest keys are repeated when the clock was a day ahead
 
 MANY_CLIENTS: Final = 48
-MANY_CLIENTS_PART: Final = 0.1
-"""In what part of the rounds there are so many clients."""
+MANY_CLIENTS_PART: Final = 0.1  # in what part of the rounds there are so many clients
 
 CLOCK_FAULTS: Final = ("set-clock", "jump-a-day")
 
