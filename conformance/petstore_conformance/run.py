@@ -11,7 +11,6 @@ from collections.abc import Collection
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
-from typing import Final
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -25,8 +24,6 @@ from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.kit import sentences
 from petstore_conformance.harness.signals import signals_to_stop
 from petstore_conformance.reporter import ClauseResult, Reporter
-
-_INTERRUPTED: Final = 130  # as of a process that SIGINT has ended, in a shell
 
 
 def run(subject: Subject, chosen: Collection[str], seed: int, report: str | None) -> int:
@@ -77,18 +74,16 @@ def _verdict(reporter: Reporter) -> tuple[int, str, str]:
     missing = expected - len(reporter.results)
     counts = f"{len(failed)} of {expected} clauses failed, {missing} not run"
     if reporter.interrupted:
-        return _INTERRUPTED, "interrupted", f"interrupted: {counts}"
+        return 130, "interrupted", f"interrupted: {counts}"  # as after SIGINT, in a shell
     if failed or missing:
         counts += f", {slow} inconclusive" if slow else ""
         counts += f". Begin with {failed[0]}" if failed else ""
         counts += f"; also failed: {', '.join(failed[1:])}" if failed[1:] else ""
         return 1, "not compliant", f"{name} is NOT compliant: {counts}"
     if slow:
-        line = (
-            f"{name} is not judged: {slow} of {expected} clauses were inconclusive,"
-            " because too few values could be tried or the machine is too busy; each line says why"
-        )
-        return INCONCLUSIVE, "inconclusive", line
+        counts = f"{slow} of {expected} clauses were inconclusive"
+        why = "too few values could be tried or the machine is too busy; each line says why"
+        return INCONCLUSIVE, "inconclusive", f"{name} is not judged: {counts}, because {why}"
     verdict, judged = "compliant", "is compliant"
     if expected < len(sentences()):
         verdict = judged = "passed what was chosen"
@@ -108,8 +103,7 @@ def _report(reporter: Reporter, seed: int, verdict: str) -> dict[str, object]:
         "version": subject.version,
         "promises": [n for n in ("shared", "durable", "snapshots") if getattr(subject.backend, n)],
         "max_name_bytes": subject.backend.max_name_bytes,
-        # That of the service is that of the kit, too.
-        "service": __version__,
+        "service": __version__,  # that of the kit, too
         "contract": CONTRACT,
         "python": platform.python_version(),
         "platform": platform.platform(),

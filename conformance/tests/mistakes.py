@@ -16,7 +16,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Store, Token
+from conformance.tests.correct import Correct, Token
 from conformance.tests.filed import Filed, FileSettings
 from petstore.contract import (
     Access,
@@ -219,26 +219,6 @@ class CachesPets(Filed):
         return self.kept[key]
 
 
-class StoresLocalTime(Filed):
-    """Stores times as a clock on the wall of its process shows them, without a zone."""
-
-    def read(self) -> Store:
-        store = super().read()
-        store.orders = {
-            id_: replace(order, placed_at=order.placed_at.astimezone(UTC))
-            for id_, order in store.orders.items()
-        }
-        return store
-
-    def write(self, store: Store) -> None:
-        local = copy(store)
-        local.orders = {
-            id_: replace(order, placed_at=order.placed_at.astimezone().replace(tzinfo=None))
-            for id_, order in store.orders.items()
-        }
-        super().write(local)
-
-
 class TakesUtcForLocalTime(Filed):
     """Converts each time to local time, and stores that as UTC."""
 
@@ -313,6 +293,25 @@ class SavesRecordsLast(Filed):
         effect.records = self.read().records
         self.write(effect)
         super().save()
+
+
+class RepairsWhenItOpens(Filed):
+    """Leaves a mark while it saves; that of a process that has died, only opening removes."""
+
+    async def begin(self, expected: Expected) -> None:
+        self.mark = Path(f"{self.path}.saving")
+        self.mark.unlink(missing_ok=True)
+        await super().begin(expected)
+
+    def load(self) -> None:
+        super().load()
+        if self.mark.exists():
+            raise UnavailableError("another process is saving")
+
+    def save(self) -> None:
+        self.mark.touch()
+        super().save()
+        self.mark.unlink(missing_ok=True)
 
 
 class UpdatesInTwoCommits(Filed):

@@ -143,12 +143,13 @@ class ConcurrencyClauses(Kit):
     async def test_a_read_sees_every_write_that_has_returned(self, location: Location) -> None:
         """Reads go to a replica that lags, or a write is acknowledged before it takes effect."""
         async with AsyncExitStack() as stack:
-            repository = await stack.enter_async_context(location.open())
+            handles = await stack.enter_async_context(location.open_several(2))
+            repository = handles[0]
             news = [NewPet("Rex", 7, status) for status in PetStatus]
             for new in await sample(repository, news * 3):
                 await check_lives(repository, [new])
             await check_lives(repository, await sample(repository, news * 13))
-            await self._read_after_each_answer(repository)
+            await self._read_after_each_answer(repository, handles[-1])
             numbers = await sample(repository, range(WATCHED_READS), together=True)
             orders = await asyncio.gather(*(place_at(repository, AT) for _ in numbers))
             if location.backend.durable:  # so that none of them is in a cache
@@ -156,7 +157,7 @@ class ConcurrencyClauses(Kit):
                 repository = await stack.enter_async_context(location.open())
             await self._read_beside_equal_reads(repository, orders)
 
-    async def _read_after_each_answer(self, repository: Repository) -> None:
+    async def _read_after_each_answer(self, repository: Repository, other: Repository) -> None:
         """Make equal writes at once: what a replay or a refusal tells of, reads show as well."""
 
         async def write() -> int:
@@ -167,7 +168,7 @@ class ConcurrencyClauses(Kit):
         async def change(call: Awaitable[object], before: PetStatus) -> None:
             with suppress(ConflictError):
                 await call
-            assert await status_of(repository, pet_id) is not before
+            assert await status_of(other, pet_id) is not before
 
         equal = await sample(repository, range(6), together=True)
         pet_id, *_ = await asyncio.gather(*(write() for _ in equal))

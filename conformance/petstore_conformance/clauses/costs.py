@@ -137,6 +137,8 @@ class CostClauses(Kit):
             for index, repository in enumerate((small, large)):
                 calls = all_calls_of(repository, await give(repository, number))
                 calls["create_pet, when all records have expired"] = _late(repository, number)
+                final = OrderQuery(often[index], 20, OrderStatus.COMPLETED)  # behind cancelled ones
+                calls["list_orders, of a final status"] = partial(repository.list_orders, final)
                 calls["place_order, as often before"] = partial(_order, repository, often[index])
                 for name, call in calls.items():
                     if name.startswith(("restore", "list_tokens")):  # their work may grow

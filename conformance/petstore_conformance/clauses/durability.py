@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    Access,
     ConflictError,
+    Expected,
     IdempotencyToken,
     NewPet,
     Order,
@@ -235,8 +237,8 @@ class DurabilityClauses(Kit):
 
             await fill(many, change)
             changed = await read_all(repository), await read_records(repository, 99, PAST)
-        for _ in range(2):
-            async with location.open() as repository:
+        for access in (Access.READ, Access.CREATE):
+            async with location.open(Expected(access=access)) as repository:
                 found = await read_all(repository), await read_records(repository, 99, PAST)
                 assert found == changed
 

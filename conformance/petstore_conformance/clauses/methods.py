@@ -147,7 +147,8 @@ async def close_in_flight(location: Location) -> AsyncIterator[dict[str, Any]]:
     for tenth in tenths:
         left_out = ("restore",) if tenth % 2 else WRITES  # no caller makes them during a restore
         async with location.open() as repository:
-            given = await give(repository, tenth)
+            items = [Pet(2**40 + 1000 * tenth + n, "Rex", 7) for n in range(300)]
+            given = replace(await give(repository, tenth), items=items)  # one takes several steps
             all_ = all_calls_of(repository, given).items()
             calls = {name: call for name, call in all_ if not name.startswith(left_out)}
             tasks = [asyncio.create_task(attempt(call)) for call in calls.values()]

@@ -1,7 +1,7 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
 from itertools import count, permutations
 from math import ceil
@@ -207,19 +207,22 @@ class ProcessClauses(Kit):
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls are those of `write_each_kind`: a restore, create, order and update.
-        endings = [{"others": 20}, *({"last_call": call} for call in (0, 2, 3, 4))]
+        endings = [{"others": 20}, *({"last_call": call} for call in (0, 2, 3, 5))]
         endings += [{"step": step} for step in range(first, steps + 1, every)]
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
-        async def kill_some(place: Location) -> None:
+        async def kill_some(place: Location, *survivors: Repository) -> None:
             for number, ending in left:
                 if not in_time():
                     current().note(number, len(endings))
                     break
-                await self._write_and_kill(place, **ending)
+                await self._write_and_kill(place, *survivors, **ending)
 
-        async with location.new() as second:  # a process begins while another one writes
-            killing = [asyncio.create_task(kill_some(place)) for place in (location, second)]
+        async with location.new() as second, AsyncExitStack() as stack:
+            opening = [second.open()] if location.backend.shared else []
+            survivors = [await stack.enter_async_context(opened) for opened in opening]
+            kills = kill_some(location), kill_some(second, *survivors)  # one while another writes
+            killing = [*map(asyncio.create_task, kills)]
             try:
                 await asyncio.gather(*killing)
             finally:
@@ -237,10 +240,16 @@ class ProcessClauses(Kit):
                 await check_agreement(repository)
 
     async def _write_and_kill(
-        self, location: Location, *, step: int = 0, others: int = 0, last_call: int | None = None
+        self,
+        location: Location,
+        *survivors: Repository,
+        step: int = 0,
+        others: int = 0,
+        last_call: int | None = None,
     ) -> int:
         """Write in a process that is killed, and compare; return how many steps it made.
 
+        survivors -- one that was open all the time, or none: the location is opened again
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
         last_call -- the number of the call after whose result it ends
         others -- how many creates are in flight then
@@ -260,7 +269,8 @@ class ProcessClauses(Kit):
         for result in await asyncio.gather(*creates, return_exceptions=True):
             assert isinstance(result, Pet | UnavailableError), result
             acknowledged += [result] if isinstance(result, Pet) else []
-        async with location.open() as repository:
+        again = nullcontext(survivors[0]) if survivors else location.open()
+        async with again as repository:
             stored = await read_all(repository)
             check_acknowledged(acknowledged, stored)
             await check_agreement(repository)

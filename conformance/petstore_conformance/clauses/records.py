@@ -213,7 +213,8 @@ class RecordClauses(Kit):
 
         new -- what is created then; by default, orders are placed
         """
-        async with location.open() as repository:
+        async with location.open_several(2) as handles:
+            repository, other = handles[0], handles[-1]
             for token in short_lived("ahead", 10**10, 4):
                 await repository.create_pet(REX, token)
             (renewed,) = short_lived("renewed", PAST, 1)
@@ -221,7 +222,7 @@ class RecordClauses(Kit):
             expired = short_lived("expired", PAST)
             for number, token in enumerate(expired):
                 if number % 3:
-                    await send(repository, REX if number % 2 else await add_pet(repository), token)
+                    await send(other, REX if number % 2 else await add_pet(other), token)
                 else:
                     await repository.restore([record_of(token, receipt.id)])
             await asyncio.sleep(EXPIRED_SECONDS)
@@ -311,8 +312,9 @@ class RecordClauses(Kit):
         new = record_of(make_token("new", REX), pet.id)
         await repository.restore([*records, written, pet, written, new, new, *reversed(records)])
         assert await repository.get_pet(pet.id) == pet
-        with pytest.raises(ConflictError):
-            await repository.restore([replace(written, id=pet.id)])
+        for record in (written, record_of(make_token("at once", REX), RESTORED_ORDER.id)):
+            with pytest.raises(ConflictError):
+                await repository.restore([record, replace(record, id=pet.id)])
         await self._replay(repository, [*records[:2], written, new])
 
     async def _refuse_different(self, repository: Repository, record: TokenRecord) -> None:

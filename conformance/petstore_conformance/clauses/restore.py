@@ -130,7 +130,7 @@ async def check_stored(repository: Repository, pets: list[Pet], orders: list[Ord
 def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
     """Yield items that have the id of this one and differ from it in one other field."""
     if isinstance(item, Pet):
-        yield replace(item, name=item.name + " ")
+        yield from (replace(item, name=item.name + end) for end in " \0")
         if item.name != item.name.swapcase():
             yield replace(item, name=item.name.swapcase())
         yield replace(item, category_id=item.category_id ^ 1)
@@ -217,7 +217,8 @@ class RestoreClauses(Kit):
             assert await read_page(repository, query) == stored.page(query)
         # Hostile pets, and orders of them, under ids of every number of digits.
         ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in stored.ids]
-        pets = list(map(created, ids, self.storable(HOSTILE_PETS)))
+        long = NewPet(self.long_name(2**22), 7)  # each may be more than a batch
+        pets = list(map(created, ids, self.storable([*HOSTILE_PETS, long, long])))
         orders = list(map(order_of, pets, cycle(TIMES)))
         await repository.restore([*pets, *orders])
         await read_each(repository, [*pets, *orders], partial(check_shown, repository))

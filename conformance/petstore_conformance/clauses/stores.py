@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from functools import partial
 from glob import escape, glob
 from itertools import chain, product
 from pathlib import Path
@@ -17,22 +18,20 @@ from petstore.contract import (
     Access,
     ChangeNeededError,
     Expected,
-    OrderQuery,
     OrderStatus,
-    PetQuery,
-    PetStatus,
     StorageError,
     UnavailableError,
     WrongStoreError,
 )
 from petstore_conformance.clauses.locations import call_all, check_unavailable
 from petstore_conformance.clauses.methods import give
-from petstore_conformance.clauses.orders import place_at, place_orders
+from petstore_conformance.clauses.orders import check_agreement, place_at, place_orders
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.reads import check_types, read_all
+from petstore_conformance.model.calls import READERS, watch
+from petstore_conformance.model.reads import read_all
 from petstore_conformance.model.values import REX, TIMES, make_token
 
 ONLY_OPEN = Expected(access=Access.WRITE)
@@ -195,8 +194,9 @@ class StoreClauses(Kit):
             stored, identity = await read_all(repository), repository.store
             others = {"x", f"{identity}x", identity[:-1] + "~", identity.swapcase()} - {identity}
             if backend.shared or not backend.durable:
-                for other in others:
-                    await check_refused(location, Expected(store=other), WrongStoreError)
+                for other, access in product(others, Access):
+                    expected = Expected(store=other, access=access)
+                    await check_refused(location, expected, WrongStoreError)
             assert await read_all(repository) == stored
         async with location.new() as empty:
             before = existing(empty.settings)
@@ -206,8 +206,9 @@ class StoreClauses(Kit):
             if backend.durable:
                 await check_refused(empty, ONLY_OPEN, ChangeNeededError)
         if backend.durable:
-            for other in others:
-                await check_refused(location, Expected(store=other), WrongStoreError)
+            for other, access in product(others, Access):
+                expected = Expected(store=other, access=access)
+                await check_refused(location, expected, WrongStoreError)
             async with location.open(Expected(store=identity)) as again:
                 assert await read_all(again) == stored
 
@@ -231,23 +232,28 @@ class StoreClauses(Kit):
                 await opened.check()  # nothing is wrong with the store
                 assert await asyncio.gather(*map(read_all, [opened] * 3)) == [before[0]] * 3
                 assert await read_records(opened, 1) == before[1]
-                assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
-                assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []
+                await check_agreement(opened)
                 assert await opened.get_pet(order.pet_id) in before[0].pets
                 assert await opened.get_order(order.id) == order
-            shown = await read_all(opened)
-            check_types([*shown.pets, *shown.orders])
+
+            async def take_a_snapshot() -> None:
+                async with location.open(snapshot) as taken:
+                    shown = await asyncio.gather(*map(read_all, [taken] * 3))
+                    assert shown == [shown[0]] * 3, "its reads show several moments"
+                    await check_agreement(taken)
+
+            await watch(take_a_snapshot, [partial(place_orders, writer)] * READERS)
 
     @location_clause("store-kept")
     async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:
         """The store is created all the same, or half of it, before the error is raised."""
         async with location.new() as empty:
             before = existing(empty.settings)
-            for _ in range(2):
+            for access in (Access.READ, Access.WRITE, Access.READ):
                 with suppress(ChangeNeededError):
-                    async with empty.open(ONLY_OPEN) as repository:
+                    async with empty.open(Expected(access=access)) as repository:
                         assert not location.backend.durable, "a store was created without leave"
-                        await place_orders(repository)
+                        await repository.check()
                 assert existing(empty.settings) == before, "a file was created without leave"
             async with empty.open():
                 pass

@@ -18,9 +18,8 @@ def restore(store: Path, copy: Path) -> None:
     A file that has not changed stays, as others may hold a lock of it.
     """
     saved = {store.with_name(path.name): path for path in _parts(copy / store.name)}
-    for path in _parts(store):
-        if path not in saved:
-            _remove(path)
+    for path in set(_parts(store)) - saved.keys():
+        _remove(path)
     for path, source in saved.items():
         if path.is_file() and path.read_bytes() == source.read_bytes():
             continue

@@ -33,8 +33,7 @@ Step = Callable[[State], State | None]
 """Returns the state after a request: the same object if nothing changed, or None if the request
 cannot have got its response in this state."""
 
-Ids = dict[tuple[str, str], int]
-"""An action and a key -> the id of the pet or the order that they made."""
+Ids = dict[tuple[str, str], int]  # an action and a key -> the id of the pet or order they made
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +186,7 @@ def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCal
     most, stuck = -1, None
     while stack:
         done, state = stack.pop()
-        ready = _ready(known, done)
-        if not ready:
+        if not (ready := _ready(known, done)):
             return True, None
         # What changes nothing is taken as soon as it fits: later it would explain no more.
         if unchanging := [number for number in ready if known[number].step(state) is state]:

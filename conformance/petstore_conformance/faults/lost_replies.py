@@ -119,10 +119,8 @@ class Caller:
         """Call and open at the same time; each must raise `UnavailableError` in time, or return."""
         tasks = self._begin_calls()
         self.outcome.counts["requests"] += len(tasks)
-        seconds = self.options.timeout_seconds
-        await self._judge(
-            tasks, why, "too late", seconds, contract.UnavailableError, contract.NotFoundError
-        )
+        expected = contract.UnavailableError, contract.NotFoundError
+        await self._judge(tasks, why, "too late", self.options.timeout_seconds, *expected)
 
     async def _judge(
         self, tasks: Tasks, why: str, late: str, seconds: float, *expected: type[BaseException]
@@ -208,10 +206,7 @@ class Caller:
                 self.outcome.found.add("wrong error", f"{name} after {after}: {error!r}")
 
     async def _retry(self, call: AnyCall) -> Any:
-        """Make a call until the storage is available; return its result.
-
-        Raises `NotRecoveredError`.
-        """
+        """Call until the storage is available; return the result. Raises `NotRecoveredError`."""
         seconds = self.options.timeout_seconds
         end = time.monotonic() + seconds
         while True:

@@ -188,9 +188,8 @@ class Client:
         """Place or create until there is a response; return the new item, or None for 409."""
         self._count += 1
         key = f"{action}-{self._number}-{self._count}"
-        sending = [self._send(action, key, id_)]
-        if self.random.random() < 0.25:
-            sending.append(self._send(action, key, id_, over=1))
+        copies = 2 if self.random.random() < 0.25 else 1
+        sending = [self._send(action, key, id_, over=number) for number in range(copies)]
         for response in await asyncio.gather(*sending):
             if response.status == 201:
                 self._created.append((action, key, id_))

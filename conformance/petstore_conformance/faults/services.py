@@ -16,6 +16,7 @@ from petstore_conformance.harness.cores import children
 
 SERVICE_KEY: Final = "test-key-one-of-two"  # the API key of the clients
 SERVING_SECONDS: Final = 60  # how long a service may take to start; it only stops a hang
+_SERVE: Final = ("-m", "petstore", "serve")  # what Python runs as the service
 
 
 class NotServingError(Exception):
@@ -63,10 +64,7 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def launch(
-    log: Path,
-    settings: Mapping[str, str],
-    seconds: float,
-    command: Sequence[str] = ("-m", "petstore", "serve"),
+    log: Path, settings: Mapping[str, str], seconds: float, command: Sequence[str] = _SERVE
 ) -> RunningService:
     """Run `petstore serve`, with its log in a file; return once it serves.
 

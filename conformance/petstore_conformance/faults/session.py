@@ -14,25 +14,21 @@ from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
 COUNTED: Final = ("rounds", "requests", "acknowledged", "unknown", "kills", "other faults")
-VERDICTS: Final = {
+VERDICTS: Final = {  # the end of the last line, by exit status
     0: "survives the faults",
     1: "does NOT survive the faults",
     INCONCLUSIVE: "was inconclusive; repeat this when the machine is less busy",
 }
-"""The end of the last line, by exit status."""
 
 
 class Tally:
-    """The sum of all rounds.
-
-    end -- when none begins any more, on the monotonic clock
-    """
+    """The sum of all rounds."""
 
     def __init__(self, minutes: float) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.found = Findings({kind: [] for kind in KINDS})
         self.slow: list[str] = []
-        self.end = time.monotonic() + minutes * 60
+        self.end = time.monotonic() + minutes * 60  # when no round begins any more
 
     @property
     def violations(self) -> int:

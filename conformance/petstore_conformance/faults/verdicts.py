@@ -9,7 +9,7 @@ from petstore_conformance.faults import histories
 from petstore_conformance.faults.linearizability import RecordedCall, operations_of, search
 from petstore_conformance.faults.races import Race
 
-KINDS: Final = {
+KINDS: Final = {  # the kinds of violations, and what they mean
     "lost": "acknowledged, and gone or changed later",
     "given out twice": "one id for two pets, or for two orders",
     "sold twice": "a pet in two orders at the same time",
@@ -23,7 +23,6 @@ KINDS: Final = {
     "not cancelled": "cancelled calls that did not end soon",
     "otherwise wrong": "a response that is wrong whatever happened before",
 }
-"""The kinds of violations, and what they mean."""
 
 BY_TIME: Final = ("too late", "not recovered", "emptied", "not cancelled")
 """The kinds that a busy machine may explain."""

@@ -30,8 +30,7 @@ class Cores:
         running, own = children(), [os.getpid()]
         for process in own:  # it grows
             own += running[process]
-        folders = (Path(f"/proc/{process}") for process in own)
-        self._own |= {thread.name for thread in threads(folders)}
+        self._own |= {thread.name for thread in threads(Path(f"/proc/{id_}") for id_ in own)}
 
     def shortage(self) -> str | None:
         """Return a sentence if processes had too little of the cores to be judged by time.

@@ -86,8 +86,7 @@ class Effort:
         )
 
 
-EFFORTS: Final[dict[str, Effort]] = {}
-"""The name of each clause that has begun -> what its latest run has tried."""
+EFFORTS: Final[dict[str, Effort]] = {}  # the name of a clause -> what its latest run has tried
 
 _current = Effort("", {False: [], True: []})
 

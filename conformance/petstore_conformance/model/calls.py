@@ -25,7 +25,7 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, sta
 from petstore_conformance.model.model import Model, Payload, Stored, Write, created, send
 from petstore_conformance.model.reads import read_all
 from petstore_conformance.model.timing import Length, yield_to_others
-from petstore_conformance.model.values import REX, make_token
+from petstore_conformance.model.values import PAST, REX, make_token
 
 WAITING_SECONDS = 0.0001  # a call that takes longer waits for a thread or a server
 BUSY_SECONDS = 0.1  # how much longer a busy server may take for a call whose caller was cancelled
@@ -58,6 +58,8 @@ async def write_once(
     length -- that of a write; the calls of the next handle begin some tenths of it later
     """
     token, writes = make_token(name, payload), list[asyncio.Task[Receipt]]()
+    if tenths % 2:  # the record of an earlier write with it has expired
+        await handles[0].create_pet(REX, replace(token, now=PAST, until=PAST + 1))
     for handle in handles:
         writes += [asyncio.create_task(send(handle, payload, token)) for _ in range(2)]
         await length.wait(tenths)

@@ -33,8 +33,7 @@ AnyItem = TypeVar("AnyItem", Pet, Order)
 
 AnyQuery = PetQuery | OrderQuery
 
-Payload = NewPet | int
-"""The content of a write with a token: a new pet, or an order of the pet with this id."""
+Payload = NewPet | int  # what a write makes: a new pet, or an order of the pet with this id
 
 
 class Write(Struct, frozen=True):

@@ -61,8 +61,7 @@ HOSTILE_PETS: Final = (
 )
 """Pets with each of these names and categories, of every status and of none."""
 
-AT: Final = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
-"""A time that no backend changes: clauses that are not about times use it."""
+AT: Final = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)  # for clauses that are not about times
 
 TIMES: Final = (
     *(AT.replace(hour=hour, minute=hour * 2, microsecond=999 + 7 * hour) for hour in range(24)),
@@ -122,8 +121,7 @@ _ID_BORDERS: Final = (
 )
 _NEAR_BORDERS: Final = {id_ + n for id_ in _ID_BORDERS for n in (-2, -1, 0, 1)}
 
-IDS: Final = sorted(id_ for id_ in _NEAR_BORDERS if id_ <= MAX_ID)
-"""Ids of every number of digits, around powers of two and at the end, in ascending order."""
+IDS: Final = sorted(id_ for id_ in _NEAR_BORDERS if id_ <= MAX_ID)  # of every number of digits
 
 NOW: Final = 4_000_000_000  # a caller's clock, in 2096: later than any that a backend may read
 

@@ -22,12 +22,12 @@ def scratch_numbered(_: LocationSettings) -> AbstractAsyncContextManager[Locatio
 
 for kind in (
     *(mistakes.SavesWhenClosed, mistakes.SavesUpdatesWhenClosed, mistakes.SavesRestoredItemsLater),
-    *(mistakes.SavesRecordsLast, mistakes.TakesUtcForLocalTime, mistakes.ShowsWhatItSavesLater),
+    *(mistakes.SavesRecordsLast, mistakes.RepairsWhenItOpens, mistakes.ShowsWhatItSavesLater),
     mistakes.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
 for shared in (
-    *(mistakes.LocksInItsProcess, mistakes.CachesPets, mistakes.StoresLocalTime),
+    *(mistakes.LocksInItsProcess, mistakes.CachesPets, mistakes.TakesUtcForLocalTime),
     mistakes.LooksForTokensFirst,  # no other breaks "only one of them" for creates
     mistakes.ComparesOnlyThePet,  # no other needs several writes between two steps of one
     mistakes.MovesItsNewFileIntoPlace,  # no other is opened while another one is halfway

@@ -87,7 +87,8 @@ class CopiesTheIndexLater(Correct):
         present = self.data.extra.get("present")
         if present is None or query.status is None:
             return super().matching(query)
-        return matching(sorted(present.pets.values(), key=lambda pet: pet.id), query)
+        pets = [pet for pet in self.data.pets.values() if present.pets.get(pet.id) == pet]
+        return matching(sorted(pets, key=lambda pet: pet.id), query)
 
 
 @breaks("store-gone")
@@ -100,10 +101,10 @@ class SellsWhatItRemembers(Correct):
 
 
 async def find_by_prefix(location: str, expected: Expected) -> Store:
-    """Compare as much of the identity as fits into a header."""
+    """Compare as much of the identity as fits into a header, unless the store may be made."""
     store = STORES.get(location)
-    if store and expected.store and expected.store[:31] == store.identity[:31]:
-        expected = replace(expected, store=None)
+    if store and expected.store and expected.access is not Access.CREATE:
+        expected = replace(expected, store=expected.store[:31] + store.identity[31:])
     return await find(location, expected)
 
 

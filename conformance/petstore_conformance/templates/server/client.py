@@ -15,8 +15,7 @@ CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)
 
 KeyValue = tuple[str, bytes]  # a key and its value
 
-Values = Mapping[str, bytes | None]
-"""The values of some keys; None is that of a key that is absent, and removes one if written."""
+Values = Mapping[str, bytes | None]  # of some keys; None: it is absent, or is to be removed
 
 
 class KeyRange(Struct, frozen=True):
