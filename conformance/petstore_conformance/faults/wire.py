@@ -1,11 +1,12 @@
 """Connections to a service that may be killed at any time, and come back at another address."""
 
 import asyncio
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
+
+import msgspec
 
 from petstore_conformance.faults.histories import RecordedResponse
 from petstore_conformance.faults.services import SERVICE_KEY, RunningService
@@ -102,7 +103,7 @@ class ClientConnection:
 
 
 def _encode(method: str, path: str, body: object, key: str) -> bytes:
-    content = b"" if body is None else json.dumps(body).encode()
+    content = b"" if body is None else msgspec.json.encode(body)
     idempotency = f"Idempotency-Key: {key}\r\n" if key else ""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n"
