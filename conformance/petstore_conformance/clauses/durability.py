@@ -28,6 +28,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.methods import CREATED_NAME, close_in_flight
 from petstore_conformance.clauses.orders import (
     add_pet,
+    cancel_an_order,
     check_agreement,
     place_at,
     place_orders,
@@ -230,12 +231,7 @@ class DurabilityClauses(Kit):
             many = len(await sample(repository, range(CHANGES), together=True))
             many = many if many == CHANGES else 4  # a slow one would take minutes
             pet_ids = await fill(min(many, 100), lambda _: add_pet(repository))
-
-            async def change(number: int) -> None:
-                order = await place_at(repository, AT, pet_ids[number % len(pet_ids)])
-                await repository.update_order(order.id, OrderStatus.CANCELLED)
-
-            await fill(many, change)
+            await fill(many, lambda n: cancel_an_order(repository, pet_ids[n % len(pet_ids)]))
             changed = await read_all(repository), await read_records(repository, 99, PAST)
         for access in (Access.READ, Access.CREATE):
             async with location.open(Expected(access=access)) as repository:

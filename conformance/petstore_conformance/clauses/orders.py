@@ -54,6 +54,12 @@ async def add_pet(repository: Repository) -> int:
     return (await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))).id
 
 
+async def cancel_an_order(repository: Repository, pet_id: int) -> None:
+    """Order a pet and cancel the order."""
+    placed = await repository.place_order(pet_id, AT)
+    await repository.update_order(placed.id, OrderStatus.CANCELLED)
+
+
 async def place_orders(repository: Repository, count: int = 1) -> list[Order]:
     """Add and order `count` pets; return the orders as they must be now, in ascending id."""
     pet_ids = [await add_pet(repository) for _ in range(count)]

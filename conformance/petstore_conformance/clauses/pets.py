@@ -122,7 +122,6 @@ class PetClauses(Kit):
     async def test_names_are_returned_exactly(self, repository: Repository) -> None:
         """The name is trimmed, folded, normalized or cut, or ends at a null character."""
         for status, length in ((UNSET, 2**24), (PetStatus.AVAILABLE, 2**20)):
-            # Encoded, the last one may be longer than what it takes in UTF-8.
             longest = self.long_name(length), "\U0001f436" * (self.longest_name(length) // 4)
             names = await sample(repository, (*NAMES, *LONG_NAMES, *longest), together=True)
             news = [NewPet(name, 7, status) for name in names]

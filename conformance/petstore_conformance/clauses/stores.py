@@ -207,8 +207,7 @@ class StoreClauses(Kit):
                 await check_refused(empty, ONLY_OPEN, ChangeNeededError)
         if backend.durable:
             for other, access in product(others, Access):
-                expected = Expected(store=other, access=access)
-                await check_refused(location, expected, WrongStoreError)
+                await check_refused(location, Expected(store=other, access=access), WrongStoreError)
             async with location.open(Expected(store=identity)) as again:
                 assert await read_all(again) == stored
 

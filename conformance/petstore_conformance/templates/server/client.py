@@ -7,11 +7,11 @@ in order, and requests that are one step and depend on conditions.
 import asyncio
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
-CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)
-"""What the client raises if the server cannot be reached, or the client is closed."""
+CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)  # or it is closed
 
 KeyValue = tuple[str, bytes]  # a key and its value
 
@@ -53,14 +53,17 @@ class StandInClient:
         self._server.execute("PRAGMA journal_mode = WAL")  # a read waits for no write
         self._server.execute("PRAGMA synchronous = OFF")  # it survives a kill, not a power cut
         self._server.execute("CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB)")
+        self._server.execute("PRAGMA busy_timeout = 50")  # it holds the event loop no longer
 
     async def request(
         self, keys: KeyRange | None, conditions: Values, writes: Values
     ) -> ServerReply:
         """Read a range; in the same step write, if each key of the conditions has its value."""
-        await asyncio.sleep(0)  # the request
+        while not self._server.in_transaction:
+            await asyncio.sleep(0)  # the request
+            with suppress(sqlite3.OperationalError):  # another process writes
+                self._server.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         with self._server:
-            self._server.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             found = self._find(keys) if keys else []
             stored = {key: dict(self._find(only(key))).get(key) for key in conditions}
             held = stored == conditions
@@ -78,6 +81,7 @@ class StandInClient:
 
     def remove(self) -> None:
         """Remove what is stored under the prefix."""
+        self._server.execute("PRAGMA busy_timeout = 5000")
         end = self._prefix[:-1] + "0"  # the character after the slash
         self._server.execute("DELETE FROM items WHERE key >= ? AND key < ?", (self._prefix, end))
 
