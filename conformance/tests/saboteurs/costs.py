@@ -180,7 +180,7 @@ class CompactsItsLog(KeepsItsRows):
         await super().restore(items)
         if len(self.rows) >= self.compacted + 5000:
             self.compacted = len(self.rows)
-            await asyncio.to_thread(pickle.dumps, [replace(row) for row in 5 * self.rows])
+            await asyncio.to_thread(pickle.dumps, [replace(row) for row in 9 * self.rows])
 
 
 SABOTEURS["CompactsItsLog"] = "event-loop", in_memory(CompactsItsLog)
