@@ -27,7 +27,7 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, give
-from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, cancel_an_order, place_at
+from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, order_and_cancel, place_at
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
@@ -139,7 +139,7 @@ class CostClauses(Kit):
                 calls["create_pet, when all records have expired"] = _late(repository, number)
                 final = OrderQuery(often[index], 20, OrderStatus.COMPLETED)  # behind cancelled ones
                 calls["list_orders, of a final status"] = partial(repository.list_orders, final)
-                again = partial(cancel_an_order, repository, often[index])
+                again = partial(order_and_cancel, repository, often[index])
                 calls["place_order, as often before"] = again
                 for name, call in calls.items():
                     if name.startswith(("restore", "list_tokens")):  # their work may grow

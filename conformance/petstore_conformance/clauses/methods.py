@@ -148,7 +148,7 @@ async def close_in_flight(location: Location) -> AsyncIterator[dict[str, Any]]:
         left_out = ("restore",) if tenth % 2 else WRITES  # no caller makes them during a restore
         async with location.open() as repository:
             items = [Pet(2**40 + 1000 * tenth + n, "Rex", 7) for n in range(300)]
-            given = replace(await give(repository, tenth), items=items)  # one takes several steps
+            given = replace(await give(repository, tenth), items=items)  # not in one step
             all_ = all_calls_of(repository, given).items()
             calls = {name: call for name, call in all_ if not name.startswith(left_out)}
             tasks = [asyncio.create_task(attempt(call)) for call in calls.values()]

@@ -54,7 +54,7 @@ async def add_pet(repository: Repository) -> int:
     return (await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))).id
 
 
-async def cancel_an_order(repository: Repository, pet_id: int) -> None:
+async def order_and_cancel(repository: Repository, pet_id: int) -> None:
     """Order a pet and cancel the order."""
     placed = await repository.place_order(pet_id, AT)
     await repository.update_order(placed.id, OrderStatus.CANCELLED)

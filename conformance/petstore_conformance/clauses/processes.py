@@ -23,7 +23,7 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
-from petstore_conformance.clauses.costs import longest_hold
+from petstore_conformance.clauses.costs import HELD_SECONDS, longest_hold
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.methods import attempt
 from petstore_conformance.clauses.orders import (
@@ -71,13 +71,13 @@ def call_of(change: Change) -> Call:
     return Call(methodcaller("update_order", *change), change)
 
 
-async def change_beside(one: Repository, paused: Child, step: int, *changes: Change) -> bool:
+async def change_beside(one: Repository, other: Child, step: int, *changes: Change) -> bool:
     """Make the first change in a process, and the others here while that is paused.
 
     step -- after which of its writes the process is paused; returns whether it was
     """
     stored, calls = await read_all(one), [*map(call_of, changes)]
-    async with paused.paused_at(calls[0].run(paused), step) as changing:
+    async with other.paused_at(calls[0].run(other), step) as changing:
         is_paused = not changing.done()
         for call in calls[1:]:
             await call.run(one)
@@ -86,7 +86,7 @@ async def change_beside(one: Repository, paused: Child, step: int, *changes: Cha
     return is_paused
 
 
-async def order_and_cancel(repository: Repository, pet_id: int) -> None:
+async def cancel_while_it_waits(repository: Repository, pet_id: int) -> None:
     """Order a pet twice at once; if that takes long, read it, and cancel the first call."""
     call = partial(attempt, partial(repository.place_order, pet_id, AT))
     first, second = (asyncio.create_task(call()) for _ in range(2))
@@ -155,16 +155,19 @@ class ProcessClauses(Kit):
 
     async def _wait_for_a_lock(self, one: Repository, other: Child) -> None:
         """Make calls while another process stands still that has locked what they need."""
+        holds = list[float]()
         for step in range(1, PAUSES):
             pet_id, begin = await add_pet(one), monotonic()
             ordering = attempt(partial(other.place_order, pet_id, AT))
             async with other.paused_at(ordering, step, LOCKED_SECONDS) as paused:
-                held = await longest_hold(partial(order_and_cancel, one, pet_id))
+                held = await longest_hold(partial(cancel_while_it_waits, one, pet_id))
             await paused
-            if held > LOCKED_SECONDS / 2:
-                raise OverdueError(f"the event loop waits for another process: for {held:.1f} s")
             if monotonic() > begin + LOCKED_SECONDS / 2:  # it has waited
-                break
+                holds.append(held)
+                if held < HELD_SECONDS or len(holds) == 3:  # a busy machine may hold it, too
+                    break
+        if min(holds, default=0) >= HELD_SECONDS:
+            raise OverdueError(f"the event loop waits for another process: {holds} seconds")
 
     async def _pause_between_steps(self, location: Location) -> None:
         """Make writes while another process stands still between two steps of such a write."""

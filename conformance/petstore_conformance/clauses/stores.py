@@ -25,7 +25,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.locations import call_all, check_unavailable
 from petstore_conformance.clauses.methods import give
-from petstore_conformance.clauses.orders import check_agreement, place_at, place_orders
+from petstore_conformance.clauses.orders import add_pet, check_agreement, place_at, place_orders
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
@@ -120,10 +120,10 @@ class StoreClauses(Kit):
                 async with new.open() as later:
                     assert {handle.store for handle in handles} == {later.store}
         if backend.durable:
-            for expected in (Expected(), Expected(store=identity), ONLY_OPEN):
+            for expected in (Expected(access=Access.READ), Expected(store=identity), ONLY_OPEN):
                 async with location.open(expected) as again:
                     assert again.store == identity
-                    await again.check()
+                    await asyncio.gather(again.check(), read_all(again))
             async with location.new() as empty:
                 async with empty.open() as repository:
                     identity = repository.store
@@ -252,7 +252,7 @@ class StoreClauses(Kit):
                 with suppress(ChangeNeededError):
                     async with empty.open(Expected(access=access)) as repository:
                         assert not location.backend.durable, "a store was created without leave"
-                        await repository.check()
+                        await (repository.check() if access is Access.READ else add_pet(repository))
                 assert existing(empty.settings) == before, "a file was created without leave"
             async with empty.open():
                 pass

@@ -23,8 +23,8 @@ READY: Final = -1  # sent instead of a call's number once the repository is open
 PAUSED: Final = -2  # received with a number of writes; sent when the process stops after them
 RESUMED: Final = -3  # sent when it has gone on: a signal that comes before it stops is lost
 
-_WRITES: Final = ("write", "pwrite", "put", "flush", "fsync", "fdatasync", "send", "exec", "commit")
-"""Prefixes of the names of C functions that write to a file, a connection or an engine."""
+_WRITES = ("write", "pwrite", "begin", "flush", "fsync", "fdatasync", "send", "exec", "commit")
+"""Prefixes of the names of C functions that write to a file, socket or engine, or begin to."""
 
 
 def pack(message: object) -> bytes:

@@ -169,7 +169,7 @@ class AcknowledgesTooEarly(Correct):
 
 @breaks("page-overlap")
 class SelectsThenReads(Caching):
-    """Selects a long page not again if it has not written itself, but another handle has."""
+    """Selects a long page again only if it has written itself, not if another handle has."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()

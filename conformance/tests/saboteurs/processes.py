@@ -31,7 +31,8 @@ for shared in (
     mistakes.LooksForTokensFirst,  # no other breaks "only one of them" for creates
     mistakes.ComparesOnlyThePet,  # no other needs several writes between two steps of one
     mistakes.MovesItsNewFileIntoPlace,  # no other is opened while another one is halfway
-    *(mistakes.WaitsOnTheLoop, mistakes.GivesUpOnALock, mistakes.WaitsWhenCancelled),  # for a lock
+    # No others notice that another process keeps its lock:
+    *(mistakes.WaitsOnTheLoop, mistakes.GivesUpOnALock, mistakes.WaitsWhenCancelled),
     mistakes.ReadsNoLargerFile,  # no other minds what another process has stored
     mistakes.LooksAtNotesAfterwards,  # no other has another process that notes more meanwhile
 ):

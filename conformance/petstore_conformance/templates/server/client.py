@@ -53,7 +53,7 @@ class StandInClient:
         self._server.execute("PRAGMA journal_mode = WAL")  # a read waits for no write
         self._server.execute("PRAGMA synchronous = OFF")  # it survives a kill, not a power cut
         self._server.execute("CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB)")
-        self._server.execute("PRAGMA busy_timeout = 50")  # it holds the event loop no longer
+        self._server.execute("PRAGMA busy_timeout = 10")  # it holds the event loop no longer
 
     async def request(
         self, keys: KeyRange | None, conditions: Values, writes: Values
