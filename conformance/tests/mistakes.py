@@ -265,6 +265,17 @@ class IdentifiesItsPath(Filed):
         self.data.identity = f"{crc32(bytes(self.path))}"
 
 
+class MakesBeforeItLooks(Filed):
+    """Opens its file, which makes it, and looks afterwards which store it has."""
+
+    async def begin(self, expected: Expected) -> None:
+        if expected.store:
+            self.path.touch()
+            if not self.path.stat().st_size:
+                raise WrongStoreError("the file is empty")
+        await super().begin(expected)
+
+
 class TouchesItsFile(Filed):
     """Sees that the file is empty once it has opened it for writing."""
 

@@ -41,7 +41,7 @@ from petstore_conformance.model.calls import AnyCall, create, kind, watch
 from petstore_conformance.model.model import AnyQuery
 from petstore_conformance.model.reads import check_shown, each, every_filter, read_all, read_page
 from petstore_conformance.model.timing import Length, measure, sample, time_limit, yield_to_others
-from petstore_conformance.model.values import AT, REX, absent_ids, make_token
+from petstore_conformance.model.values import AT, REX, make_token
 
 CALLS_AT_ONCE: Final = 800  # nearly as many as a client may have in flight: 888 by default
 WATCHED_READS: Final = 128  # orders that are read while they change: a network holds up 1 of 50
@@ -79,13 +79,12 @@ class ConcurrencyClauses(Kit):
     async def _create_beside_refused_writes(self, repository: Repository) -> None:
         """Create pets while other writes are refused."""
         order = await place_at(repository, AT)
-        absent = absent_ids(order.id)[-1]
         await repository.create_pet(REX, make_token("used", REX))
         other = NewPet("other", 1)
         refusals: Sequence[tuple[AnyCall, type[RefusedError]]] = (
             (lambda: repository.place_order(-1, AT), NotFoundError),
             (lambda: repository.place_order(order.pet_id, AT), ConflictError),
-            (lambda: repository.update_order(absent, OrderStatus.COMPLETED), NotFoundError),
+            (lambda: repository.update_order(MAX_ID, OrderStatus.COMPLETED), NotFoundError),
             (lambda: repository.create_pet(other, make_token("used", other)), TokenReusedError),
         )
         numbers = await sample(repository, range(56), together=True)
@@ -247,8 +246,7 @@ class ConcurrencyClauses(Kit):
                 pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
                 overlap = Overlap(repository, length, {staying for staying, _ in pairs})
                 orders = [partial(overlap.order, it, n % 4) for n, (_, it) in enumerate(pairs)]
-                read = map(overlap.read, readers, sizes)
-                await watch(partial(asyncio.gather, *read), orders)
+                await watch(partial(asyncio.gather, *map(overlap.read, readers, sizes)), orders)
 
 
 class Overlap(Struct):

@@ -85,6 +85,11 @@ class AnswersBeforeTheCommit(Correct):
         finally:
             self.noted.discard(pet_id)
 
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        while pet_id in self.noted:  # only another handle reads what was before
+            await pause()
+        return await super().get_pet(pet_id)
+
 
 @breaks("token-reused")
 class JoinsWritesWithOneToken(Correct):

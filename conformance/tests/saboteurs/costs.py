@@ -28,6 +28,7 @@ from petstore.contract import (
     NewPet,
     Order,
     OrderQuery,
+    OrderStatus,
     Pet,
     PetQuery,
     Receipt,
@@ -95,10 +96,10 @@ class KeepsItsRows(MemoryRepository):
 
 
 class HasNoIndexInItsEngine(KeepsItsRows):
-    """Goes through rows to find those of a status; waiting hides it."""
+    """Goes through rows to find orders that are completed; waiting hides it."""
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        if query.status is not None:
+        if query.status is OrderStatus.COMPLETED:
             pickle.dumps(self.rows[::10])
             await asyncio.sleep(0.02)
         return await super().list_orders(query)

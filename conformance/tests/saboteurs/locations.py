@@ -22,16 +22,19 @@ from conformance.tests.correct import (
     remove,
 )
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
-from petstore.contract import Expected, Pet, Receipt, StorageError
+from petstore.contract import Expected, Order, Pet, Receipt, StorageError
 
 WrongScratch = Callable[[LocationSettings], AsyncIterator[LocationSettings]]
 
 
 @breaks("closed")
 class RaisesAnotherErrorWhenClosed(Correct):
-    def require_open(self) -> None:
+    """A restore whose connection is closed between two items fails by the driver's error."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
         if not self.open:
             raise RuntimeError("connection is None")
+        super().raise_counter(item)
 
 
 def scratching(clause: str, name: str) -> Callable[[WrongScratch], WrongScratch]:

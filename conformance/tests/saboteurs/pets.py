@@ -123,12 +123,6 @@ listing(
 )
 
 
-@breaks("page-empty")
-class EmptyPageIsNone(Correct):
-    async def list_pets(self, query: PetQuery) -> Any:
-        return await super().list_pets(query) or None
-
-
 @breaks("id-range")
 class CountsFromZero(Correct):
     def next_id(self) -> int:

@@ -120,7 +120,7 @@ class DeletesTheSameTwo(Correct):
 
 @breaks("token-deleted")
 class DeletesOnlyWhatItHasWritten(NotingRestored):
-    """What has expired is found by a queue in memory, which is empty after reopening."""
+    """What expires is found by a queue in memory, which is filled at opening and by own writes."""
 
     def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
@@ -128,7 +128,7 @@ class DeletesOnlyWhatItHasWritten(NotingRestored):
             self.noted.add(token.value)
 
     def may_delete(self, expired: TokenRecord) -> bool:
-        return expired.value in self.noted
+        return expired.value in self.noted | self.loaded.records.keys()
 
 
 @breaks("token-deleted")
@@ -181,10 +181,6 @@ def restoring(name: str, restore: Callable[[Correct, TokenRecord], None]) -> Non
     breaks("restore-token")(type(name, (Correct,), {"restore_record": restore}))
 
 
-def _replace_record(self: Correct, record: TokenRecord) -> None:
-    self.data.records[record.value] = record
-
-
 def _refuse_known(self: Correct, record: TokenRecord) -> None:
     if record.value in self.data.records:
         raise ConflictError("the token is taken")
@@ -197,7 +193,6 @@ def _drop_expired(self: Correct, record: TokenRecord) -> None:
 
 
 restoring("RestoresNoneThatHaveExpiredByItsOwnClock", _drop_expired)
-restoring("ReplacesDifferentRecords", _replace_record)
 restoring("RefusesEqualRecords", _refuse_known)
 
 
@@ -208,6 +203,17 @@ class ReplaysOnlyCreates(NotingRestored):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         known = token and token.value in self.noted
         return await super().place_order(pet_id, at, None if known else token)
+
+
+@breaks("restore-token")
+class StoresTheLastRecordOfACall(Correct):
+    """The records of a call are collected by their tokens."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        last = {item.value: item for item in items if isinstance(item, TokenRecord)}
+        await super().restore(
+            [last[it.value] if isinstance(it, TokenRecord) else it for it in items]
+        )
 
 
 @breaks("restore-token")

@@ -101,9 +101,9 @@ class SellsWhatItRemembers(Correct):
 
 
 async def find_by_prefix(location: str, expected: Expected) -> Store:
-    """Compare as much of the identity as fits into a header, unless the store may be made."""
+    """Compare as much of the identity as fits into a header, if the store will only be read."""
     store = STORES.get(location)
-    if store and expected.store and expected.access is not Access.CREATE:
+    if store and expected.store and expected.access is Access.READ:
         expected = replace(expected, store=expected.store[:31] + store.identity[31:])
     return await find(location, expected)
 
@@ -121,23 +121,16 @@ async def find_with_leave(location: str, expected: Expected) -> Store:
 SABOTEURS["AsksForLeaveFirst"] = "store-expected", backend(Correct, find=find_with_leave)
 
 
-async def find_after_making(location: str, expected: Expected) -> Store:
-    """Make the tables first, and look afterwards whose they are."""
-    if expected.access is Access.CREATE:
-        _ = STORES[location]
-    return await find(location, expected)
-
-
-SABOTEURS["MakesBeforeItLooks"] = "store-expected", backend(Correct, find=find_after_making)
+# In no other, what is refused leaves a file.
+SABOTEURS["MakesBeforeItLooks"] = "store-expected", filed.backend(mistakes.MakesBeforeItLooks)
 
 
 async def find_at_the_second_time(location: str, expected: Expected) -> Store:
-    """Make the store, and then complain that there was none."""
-    missing = location not in STORES
-    store = STORES[location]
-    if missing and expected.access is not Access.CREATE:
-        raise ChangeNeededError("there was no store")
-    return store
+    """Make the store even for one who will only read, and then complain that there was none."""
+    if location in STORES or expected.access is not Access.READ:
+        return await find(location, expected)
+    _ = STORES[location]
+    raise ChangeNeededError("there was no store")
 
 
 SABOTEURS["MakesAndComplains"] = "store-kept", backend(Correct, find=find_at_the_second_time)
@@ -155,9 +148,9 @@ SABOTEURS["TakesAnEmptyStoreForNone"] = "store-kept", backend(Correct, find=find
 
 
 async def find_to_read(location: str, expected: Expected) -> Store:
-    """Look at a copy, which has an identity of its own, if nothing may be created."""
+    """Look at a copy, which has an identity of its own, if nothing may be written."""
     store = await find(location, expected)
-    if expected.access is not Access.CREATE and not expected.snapshot:
+    if expected.access is Access.READ and not expected.snapshot:
         store = deepcopy(store)
         store.identity = uuid4().hex
     return store
@@ -166,14 +159,17 @@ async def find_to_read(location: str, expected: Expected) -> Store:
 SABOTEURS["IdentifiesACopy"] = "store-identity", backend(Correct, find=find_to_read)
 
 
-@breaks("snapshot")
-class SnapshotsHaveStatusesAsText(Correct):
-    @staticmethod
-    def snapshot(store: Store) -> Store:
+async def find_in_two_steps(location: str, expected: Expected) -> Store:
+    """Copy the records and orders for a snapshot, and the pets a moment later."""
+    store = await find(location, expected)
+    if expected.snapshot:
         copied = deepcopy(store)
-        for order in store.orders.values():
-            copied.orders[order.id] = replace(order, status=str(order.status))
-        return copied
+        await pause()
+        copied.pets, store = {**store.pets}, copied
+    return store
+
+
+SABOTEURS["CopiesInTwoSteps"] = "snapshot", backend(Correct, find=find_in_two_steps)
 
 
 async def find_and_name(location: str, expected: Expected) -> Store:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from conformance.tests.correct import Correct, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
-    ConflictError,
     IdempotencyToken,
     NewPet,
     NotFoundError,
@@ -74,13 +73,6 @@ class RecordsThePetOfAnOrder(Correct):
         super().record(token, order.pet_id if order else id_)
 
 
-@breaks("token-replayed")
-class ReplaysANewId(Correct):
-    def find(self, token: Token) -> Receipt | None:
-        receipt = super().find(token)
-        return Receipt(self.next_id(), replayed=True) if receipt else None
-
-
 @breaks("token-reused")
 class ComparesHalfOfTheFingerprint(Correct):
     def find(self, token: Token) -> Receipt | None:
@@ -131,18 +123,6 @@ class RecordsBeforeTheEffect(Correct):
         await asyncio.sleep(0)
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
         return Receipt(pet_id)
-
-
-@breaks("token-refused")
-class RecordsRefusals(Correct):
-    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        try:
-            return await super().place_order(pet_id, at, token)
-        except TokenReusedError:
-            raise
-        except (NotFoundError, ConflictError):
-            self.record(token, 1)
-            raise
 
 
 @breaks("token-refused")
