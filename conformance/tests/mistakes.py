@@ -33,13 +33,13 @@ from petstore.contract import (
 
 
 class WaitsOnTheLoop(Filed):
-    """Waits on the event loop until another process releases its lock."""
+    """Its check, which is short, waits on the event loop for the lock of another process."""
 
-    @asynccontextmanager
-    async def locked(self) -> AsyncIterator[None]:
-        with Path(f"{self.path}.lock").open("a") as file:  # noqa: ASYNC230 - its mistake
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    async def check(self) -> None:
+        if self.path.exists():
+            with Path(f"{self.path}.lock").open("a") as file:  # noqa: ASYNC230 - its mistake
+                fcntl.flock(file, fcntl.LOCK_EX)
+        await super().check()
 
 
 class GivesUpOnALock(Filed):

@@ -33,13 +33,7 @@ from petstore.observability import logs
 from petstore.observability.output import standard_error
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
-from petstore.server.process import (
-    STOP_AT_ONCE,
-    Server,
-    exit_at_once,
-    stop_seconds,
-    thread_errors,
-)
+from petstore.server.process import STOP_AT_ONCE, Server, exit_at_once, stop_seconds, thread_errors
 from petstore.store.shared import SharedStore, shared_store_bytes
 
 RESTART_SECONDS: Final = 1

@@ -20,15 +20,7 @@ from msgspec.structs import replace
 from petstore import exit_status
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
-from petstore.contract import (
-    Access,
-    Expected,
-    Order,
-    Pet,
-    RefusedError,
-    Repository,
-    TokenRecord,
-)
+from petstore.contract import Access, Expected, Order, Pet, RefusedError, Repository, TokenRecord
 from petstore.observability.logs import report
 from petstore.text.phrases import count, shorten
 from petstore.transfer import ndjson

@@ -5,9 +5,11 @@ import gc
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from math import sqrt
+from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 from typing import Final
 
@@ -111,20 +113,23 @@ class CostClauses(Kit):
         self, location: Location
     ) -> None:
         """All items are searched for one of them, for those of a status, or for expired records."""
-        async with (
-            location.new() as other,
-            location.new() as filled,
-            other.open() as small,
-            filled.open() as large,
-        ):  # it is filled first, so that what the calls look for comes after that
+        async with AsyncExitStack() as stack:
+            stores = list[Sequence[Repository]]()
+            for _ in range(2):
+                new = await stack.enter_async_context(location.new())
+                notes = stack.enter_context(TemporaryDirectory())
+                stores.append(await stack.enter_async_context(new.open_several(2, notes)))
+            (small, *_), (large, *_) = stores
             for repository in (small, large):  # the pages of both are full
                 await repository.restore(await free_items(repository, 30))
-            await _fill(large, MANY_ITEMS, ITEMS)
+            await _fill(large, MANY_ITEMS, ITEMS)  # first: what the calls look for comes after that
             often = await _order_often(small, 1), await _order_often(large, MANY_ORDERS)
-            await self._compare(small, large, often)
+            await self._compare(stores, often)
 
-    async def _compare(self, small: Repository, large: Repository, often: Sequence[int]) -> None:
-        """Compare what calls take in both stores; fail if they take longer in the large one.
+    async def _compare(self, stores: Sequence[Sequence[Repository]], often: Sequence[int]) -> None:
+        """Compare what calls take in a small store and a large one; fail if they take longer there.
+
+        stores -- the handles of each: calls are made through the first, after writes of the last
 
         What a busy machine adds is not in the shortest of many times of each. What a network
         adds may be in the shortest of a few, so most times must be longer, too. The CPU time of
@@ -134,8 +139,9 @@ class CostClauses(Kit):
         time = asyncio.get_running_loop().time
         end = time() + COMPARED_SECONDS
         for number in count(1):
-            for index, repository in enumerate((small, large)):
-                calls = all_calls_of(repository, await give(repository, number))
+            for index, handles in enumerate(stores):
+                repository = handles[0]
+                calls = all_calls_of(repository, await give(handles[-1], number))
                 calls["create_pet, when all records have expired"] = _late(repository, number)
                 final = OrderQuery(often[index], 20, OrderStatus.COMPLETED)  # behind cancelled ones
                 calls["list_orders, of a final status"] = partial(repository.list_orders, final)

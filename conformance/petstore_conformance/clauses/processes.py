@@ -40,14 +40,7 @@ from petstore_conformance.harness.child import Child, child, opened_meanwhile
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import (
-    Call,
-    cancel,
-    create,
-    explain,
-    watch,
-    write_once,
-)
+from petstore_conformance.model.calls import Call, cancel, create, explain, watch, write_once
 from petstore_conformance.model.model import Model, Payload, Write, created, send
 from petstore_conformance.model.reads import check_shown, read_all
 from petstore_conformance.model.timing import measure, time_limit
@@ -94,7 +87,7 @@ async def cancel_while_it_waits(repository: Repository, pet_id: int) -> None:
     reading = asyncio.create_task(repository.get_pet(pet_id))
     async with within(LOCKED_SECONDS / 2, "a cancelled call that waits for another process"):
         await cancel([first])
-    await asyncio.gather(second, reading)
+    await asyncio.gather(second, reading, read_all(repository), repository.check())
 
 
 class ProcessClauses(Kit):

@@ -47,13 +47,9 @@ from petstore_conformance.model.values import (
 
 MANY_RECORDS = 2500  # more than an engine returns at once, or takes in one statement
 REMEMBERED_RECORDS = 10_500  # more than a memory of ten thousand tokens holds
-BATCH = 40  # how many records expire together, and how many writes come after that
-
-KEPT = BATCH // 4
-"""How many of them may be left: a write may find those of a fast clock, or none of its partition.
-
-A write that deletes two of them in one of three writes leaves more.
-"""
+BATCH = 80  # how many records expire together
+LATER = 56  # how many writes come after that: if each deleted one, more than these would be left:
+KEPT = BATCH // 4  # for a write may find those of a fast clock, or none of its partition
 
 LIFE_SECONDS = 1  # how long these records last, which no clock of a backend's own may hold up
 EXPIRED_SECONDS = 2.1  # after this time they have expired, also by a clock of whole seconds
@@ -228,7 +224,7 @@ class RecordClauses(Kit):
             await asyncio.sleep(EXPIRED_SECONDS)
             later = replace(renewed, now=renewed.until, until=PAST + 9 * DAY_SECONDS)
             receipt = await repository.create_pet(REX, later)  # what is deleted first is in force
-            tokens = short_lived("later", PAST + DAY_SECONDS)
+            tokens = short_lived("later", PAST + DAY_SECONDS, LATER)
             payloads = [new or await add_pet(repository) for _ in tokens]
             await asyncio.gather(*map(send, repeat(repository), payloads, tokens))
             await check_deleted(repository, expired)
@@ -242,7 +238,7 @@ class RecordClauses(Kit):
             expired = [record_of(token, id_) for token in short_lived("expired", PAST)]
             await repository.restore(expired)
             await asyncio.sleep(EXPIRED_SECONDS)
-            for token in short_lived("later", PAST + DAY_SECONDS):
+            for token in short_lived("later", PAST + DAY_SECONDS, LATER):
                 if location.backend.durable:
                     await stack.aclose()
                     repository = await stack.enter_async_context(location.open())

@@ -6,6 +6,7 @@ It is run as a script and imports nothing of the kit, because that takes most of
 import asyncio
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -23,8 +24,11 @@ READY: Final = -1  # sent instead of a call's number once the repository is open
 PAUSED: Final = -2  # received with a number of writes; sent when the process stops after them
 RESUMED: Final = -3  # sent when it has gone on: a signal that comes before it stops is lost
 
-_WRITES = ("write", "pwrite", "begin", "flush", "fsync", "fdatasync", "send", "exec", "commit")
-"""Prefixes of the names of C functions that write to a file, socket or engine, or begin to."""
+_WRITES = re.compile("p?write|begin|flush|f(data)?sync|send|exec|commit|register")
+"""How the names of C functions begin that write to a file, a socket or an engine.
+
+Of some engines only what follows is seen: `send` wakes the event loop, `register` lets it wait.
+"""
 
 
 def pack(message: object) -> bytes:
@@ -94,9 +98,9 @@ class _Writes:
         if not self.counting or event != "c_return":
             return
         code = frame.f_code
-        if code.co_filename == __file__ or code.co_name == "_write_to_self":
-            return  # our own messages, and those that wake the event loop
-        if function in (os.replace, os.rename) or function.__name__.startswith(_WRITES):
+        if code.co_filename == __file__:
+            return  # one of our own messages
+        if function in (os.replace, os.rename) or _WRITES.match(function.__name__):
             self.number += 1
             if self.number == self._last:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -155,12 +155,6 @@ class RaisesInsteadOfReturningNone(Correct):
         return self.data.pets[pet_id]
 
 
-@breaks("read-after-write")
-class AcknowledgesTooEarly(Correct):
-    def put(self, pet: Pet) -> None:
-        asyncio.get_running_loop().call_later(0.01, super().put, pet)
-
-
 @breaks("page-overlap")
 class SelectsThenReads(Caching):
     """Selects a long page again only if it has written itself, not if another handle has."""

@@ -92,12 +92,12 @@ class ContinuesTheLatestWalk(Correct):
 
 
 @breaks("token-deleted")
-class DeletesWithEveryThirdCreate(Correct):
-    """An order deletes two records that have expired, but three creates delete two together."""
+class DeletesOneRecord(Correct):
+    """A write deletes as many as it adds."""
 
     def delete_expired(self, now: int) -> None:
-        if self.data.last_id in self.data.orders or self.data.last_id % 3 == 0:
-            super().delete_expired(now)
+        for value in [it.value for it in self.data.records.values() if it.until <= now][:1]:
+            del self.data.records[value]
 
 
 @breaks("token-deleted")

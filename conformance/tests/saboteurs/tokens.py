@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
 from math import inf
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 
 from msgspec.structs import replace
@@ -155,12 +155,6 @@ class KeepsTheFirstFingerprint(Correct):
         if token and (known := self.data.records.get(token.value)):
             token = replace(token, fingerprint=known.fingerprint)
         super().record(token, id_)
-
-
-@breaks("token-expired")
-class AlsoExpiresByItsOwnClock(Correct):
-    def find(self, token: Token) -> Receipt | None:
-        return super().find(token and replace(token, now=max(token.now, int(time()))))
 
 
 @breaks("token-expired")

@@ -95,16 +95,6 @@ class RefusesTheMaximum(Correct):
 
 
 @breaks("exact-types")
-class OrderStatusIsText(Correct):
-    """Returns what the driver returns."""
-
-    async def get_order(self, order_id: int) -> Order | None:
-        order = await super().get_order(order_id)
-        status: Any = order and str(order.status)
-        return order and replace(order, status=status)
-
-
-@breaks("exact-types")
 class RenamesAnArgument(Correct):
     """Its method cannot be called by the contract's names of arguments."""
 
