@@ -41,7 +41,7 @@ from petstore_conformance.model.calls import AnyCall, create, kind, watch
 from petstore_conformance.model.model import AnyQuery
 from petstore_conformance.model.reads import check_shown, each, every_filter, read_all, read_page
 from petstore_conformance.model.timing import Length, measure, sample, time_limit, yield_to_others
-from petstore_conformance.model.values import AT, REX, make_token
+from petstore_conformance.model.values import AT, NOW, REX, make_token
 
 CALLS_AT_ONCE: Final = 800  # nearly as many as a client may have in flight: 888 by default
 WATCHED_READS: Final = 128  # orders that are read while they change: a network holds up 1 of 50
@@ -112,8 +112,8 @@ class ConcurrencyClauses(Kit):
                 numbers = await sample(opened[0], range(CALLS_AT_ONCE), together=True)
                 await asyncio.gather(*(opened[0].create_pet(REX) for _ in numbers))
             for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
-                async with location.open_several(1, notes):
-                    pass
+                async with location.open_several(1, notes) as again:
+                    await again[0].check()
 
     async def _write_in_opposite_orders(self, opened: Sequence[Repository]) -> None:
         """Let clients order the same pets and cancel the orders, through all handles at once."""
@@ -134,8 +134,9 @@ class ConcurrencyClauses(Kit):
 
         clients = await sample(opened[0], range(40), together=True)
         writes = partial(map, write, cycle(opened), clients)
-        checks = [] if self.remote else [one.check for one in opened]
-        await watch(lambda: asyncio.gather(*writes()), checks)
+        others = [(one.check, partial(one.list_tokens, "", 9, NOW)) for one in opened]
+        reads = [] if self.remote else [read for both in others for read in both]
+        await watch(lambda: asyncio.gather(*writes()), reads)
         await check_agreement(opened[0])
 
     @location_clause("read-after-write")

@@ -98,6 +98,7 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
         "list_pets, of a status": lambda: repository.list_pets(pending),
         "get_order": lambda: repository.get_order(given.order_id),
         "list_orders": lambda: repository.list_orders(orders),
+        "list_orders, deep": lambda: repository.list_orders(replace(orders, after=given.order_id)),
         "list_orders, of a status": lambda: repository.list_orders(placed),
         "list_tokens": lambda: repository.list_tokens("", count, NOW),
     }

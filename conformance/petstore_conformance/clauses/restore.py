@@ -58,7 +58,6 @@ from petstore_conformance.model.values import (
 )
 
 HIGHEST: Final = 2**52  # the highest restored id; those above it are left to be assigned
-
 ROWS: Final = [Pet(2**41 + n, f"{n}", n, PetStatus.SOLD) for n in range(33_000)]
 """More rows than a statement of a database may have values, to be restored in one call."""
 
@@ -69,9 +68,7 @@ MEASURED: Final = [Pet(2**43 + number, "Rex", number) for number in range(200)]
 """What is restored first, to see how long an item takes: more than one transaction may have."""
 
 ALL_ITEMS: Final = 41_000  # about how many items the clause restores if there is time
-
 _LIVE: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
-
 NOT_STORED: Final = "an item before the refused one is not stored"
 
 RESTORED_PETS: Final = [

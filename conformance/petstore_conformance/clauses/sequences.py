@@ -14,12 +14,7 @@ from petstore_conformance.harness.kit import LIMIT_SECONDS, Kit, in_scratch, jud
 from petstore_conformance.model.machine import ModelMachine
 
 DEFAULT_EXAMPLES = 20  # how many sequences of steps are tried
-
-MODEL_SECONDS = 40.0
-"""After this time no call is made: a slow repository is tried with fewer sequences.
-
-The rest of the minute is left to repeat the calls of a failure, in order to show them.
-"""
+MODEL_SECONDS = 40.0  # then no call is made: in the rest of the minute a failure is repeated
 
 DRAWN = settings(
     max_examples=10,  # of more, Hypothesis makes five in six from parts of the one before

@@ -100,13 +100,14 @@ async def only_read(reader: Repository, writer: Repository) -> None:
     known, in_time, written = {await add_pet(writer)}, time_limit(READING_SECONDS), 0
     stored = await read_all(writer)
     # The second one is below the first, so that it belongs on pages that were full.
-    restored = (next(stored.free_ids(max(stored.ids) + distance)) for distance in (20, 10))
+    restored = [next(stored.free_ids(max(stored.ids) + distance)) for distance in (20, 10)]
     writes = write_each_kind(writer, f"after {known}", restored)
     while in_time():
         # The ids that come next, too: it may remember that they were not there.
         ids = sorted(id_ for id_ in known | {id_ + 1 for id_ in known} if id_ <= MAX_ID)
         before = await view(reader, ids)
         if not (items := await anext(writes, None)):
+            assert await add_pet(reader) > max(restored), "it does not know what was restored"
             return
         after = await view(reader, ids)
         assert after == await view(writer, ids), "it does not see what only the other has written"
@@ -157,7 +158,8 @@ class SharingClauses(Kit):
                 async with location.open(Expected(access=access)) as closed:
                     await view(closed, [pet.id])
                     await check_shown(closed, pet)
-                    await writer.place_order(pet.id, AT)  # closing must not undo it
+                    await writer.place_order(pet.id, AT)  # it is shown, and closing keeps it
+                    await check_shown(closed, replace(pet, status=PetStatus.PENDING))
             await check_agreement(writer)
 
     async def _open_beside_writes(

@@ -30,8 +30,9 @@ from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
-from petstore_conformance.model.calls import READERS, watch
+from petstore_conformance.model.calls import READERS, cancel, watch
 from petstore_conformance.model.reads import read_all
+from petstore_conformance.model.timing import yield_to_others
 from petstore_conformance.model.values import REX, TIMES, make_token
 
 ONLY_OPEN = Expected(access=Access.WRITE)
@@ -123,7 +124,7 @@ class StoreClauses(Kit):
             for expected in (Expected(access=Access.READ), Expected(store=identity), ONLY_OPEN):
                 async with location.open(expected) as again:
                     assert again.store == identity
-                    await asyncio.gather(again.check(), read_all(again))
+                    await asyncio.gather(again.check(), read_all(again), read_records(again, 9))
             async with location.new() as empty:
                 async with empty.open() as repository:
                     identity = repository.store
@@ -221,13 +222,17 @@ class StoreClauses(Kit):
             before = await read_all(writer), await read_records(writer, 1)
             snapshot = Expected(store=writer.store, access=Access.READ, snapshot=True)
             opened = await stack.enter_async_context(location.open(snapshot))
-            for order, access in zip(orders, Access, strict=True):
+            assert opened.store == writer.store
+            for iterations, order, access in zip((1, 3, 9), orders, Access, strict=True):
                 await writer.create_pet(REX, make_token(f"after {order.id}", REX))
                 await writer.update_order(order.id, OrderStatus.COMPLETED)
                 async with location.open(replace(snapshot, access=access)) as again:
                     after = await read_all(writer), await read_records(writer, 1)
                     await writer.restore(pet_and_order(order.id + 100))
                     assert (await read_all(again), await read_records(again, 1)) == after
+                reading = asyncio.create_task(read_all(opened))
+                await yield_to_others(iterations)
+                await cancel([reading])
                 await opened.check()  # nothing is wrong with the store
                 assert await asyncio.gather(*map(read_all, [opened] * 3)) == [before[0]] * 3
                 assert await read_records(opened, 1) == before[1]

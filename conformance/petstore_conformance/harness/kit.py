@@ -21,16 +21,9 @@ from petstore_conformance.harness.effort import Counted, begin
 from petstore_conformance.harness.served import FolderNotes
 from petstore_conformance.harness.signals import uninterrupted
 
-CLAUSE_SECONDS: Final = 55
-"""How long the test of a clause may run, so that a repository that hangs fails it.
-
-The rest of its minute is left for closing the repository and removing the location.
-"""
-
+CLAUSE_SECONDS: Final = 55  # of a minute: in the rest the location is closed and removed
 ANY_STORE: Final = Expected()
-
-INCONCLUSIVE_REASON: Final = "inconclusive"
-"""The prefix of the skip reason when too little could be tried, or the machine was too busy."""
+INCONCLUSIVE_REASON: Final = "inconclusive"  # too little was tried, or the machine was too busy
 
 AnyEntered = TypeVar("AnyEntered")
 

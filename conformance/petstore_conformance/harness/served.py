@@ -24,7 +24,7 @@ READY: Final = -1  # sent instead of a call's number once the repository is open
 PAUSED: Final = -2  # received with a number of writes; sent when the process stops after them
 RESUMED: Final = -3  # sent when it has gone on: a signal that comes before it stops is lost
 
-_WRITES = re.compile("p?write|begin|flush|f(data)?sync|send|exec|commit|register")
+_WRITES = re.compile("p?write|begin|flush|f(data)?sync|send|exec|commit|register|truncate|unlink")
 """How the names of C functions begin that write to a file, a socket or an engine.
 
 Of some engines only what follows is seen: `send` wakes the event loop, `register` lets it wait.

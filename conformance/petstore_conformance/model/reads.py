@@ -78,6 +78,7 @@ async def check_shown(repository: Repository, item: Pet | Order) -> None:
     found, listed = await look_up(repository, item)
     assert found == item
     assert listed == [item]
+    check_types([found, *listed])
 
 
 async def check_page(repository: Repository, query: AnyQuery, items: Sequence[Any]) -> None:

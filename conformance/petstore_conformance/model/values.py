@@ -124,12 +124,7 @@ _NEAR_BORDERS: Final = {id_ + n for id_ in _ID_BORDERS for n in (-2, -1, 0, 1)}
 IDS: Final = sorted(id_ for id_ in _NEAR_BORDERS if id_ <= MAX_ID)  # of every number of digits
 
 NOW: Final = 4_000_000_000  # a caller's clock, in 2096: later than any that a backend may read
-
-PAST: Final = 1_000_000_000
-"""The clock of another caller, in 2001: earlier than any clock that a backend may read.
-
-A second before, it had a digit less.
-"""
+PAST: Final = 1_000_000_000  # another's, in 2001: earlier than any; it has just got a tenth digit
 
 SPANS: Final = (
     *(1, 2, 3, 7, 10, 59, 60, 61, 3599, 3600, 3601, 40_000, 86_399, 86_401, 4_000_000),
