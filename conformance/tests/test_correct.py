@@ -94,7 +94,7 @@ def test_jitter_does_not_hide_a_cost_that_grows(jitter: None) -> None:
 def test_a_cost_that_grows_is_found_in_a_few_calls_if_there_is_no_time_for_more(
     virtual_time: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Scans, "seconds", 4e-5)  # more than two for a call
+    monkeypatch.setattr(Scans, "seconds", 3e-5)  # nearly two for a call
     scans_are_found(in_memory(Scans))
 
 

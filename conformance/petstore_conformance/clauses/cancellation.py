@@ -48,7 +48,6 @@ from petstore_conformance.model.timing import (
 from petstore_conformance.model.values import AT, NOW, REX
 
 TRIAL_SECONDS = 15.0  # then no trial begins: a slow repository is cancelled at fewer moments
-
 ENDED: Final = 10
 TENTHS: Final = (5, 0, 9, ENDED, 2, 14, 7, 4, 1, 8, 3, 6)  # one that waits for others takes longer
 """When calls are cancelled. In this order, even a few trials are spread over a call."""

@@ -158,8 +158,9 @@ class SharingClauses(Kit):
                 async with location.open(Expected(access=access)) as closed:
                     await view(closed, [pet.id])
                     await check_shown(closed, pet)
-                    await writer.place_order(pet.id, AT)  # it is shown, and closing keeps it
+                    order_id = (await writer.place_order(pet.id, AT)).id
                     await check_shown(closed, replace(pet, status=PetStatus.PENDING))
+                    await writer.update_order(order_id, OrderStatus.COMPLETED)  # closing keeps it
             await check_agreement(writer)
 
     async def _open_beside_writes(
