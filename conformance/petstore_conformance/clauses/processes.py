@@ -117,7 +117,7 @@ class ProcessClauses(Kit):
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
-            for size in (2**20, 2**20, 2**24):  # half of it may be in a file already, or no room
+            for size in (2**20, 2**20, 2**23):  # half of it may be in a file already, or no room
                 long = NewPet(self.long_name(size), 7)
                 writing = partial(asyncio.gather, create(other, long), create(one, long))
                 for pet in await watch(writing, [partial(one.get_pet, 1)]):
