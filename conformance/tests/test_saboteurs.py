@@ -54,7 +54,7 @@ CAUGHT = (
 """What a clause raises that catches a saboteur. Any other error is one of the saboteur's own."""
 
 RAISES_WHAT_NO_BACKEND_MAY = {
-    *("NeedsAnItem", "RaisesAnotherErrorWhenClosed", "RaisesInsteadOfReturningNone"),
+    *("NeedsAnItem", "RaisesAnotherErrorWhenClosed"),
     *("RemembersAbsentOrders", "RenamesAnArgument", "ReopensWithoutItsIndex", "UnwrapsGroups"),
 }
 """Saboteurs that break their clauses by another error."""

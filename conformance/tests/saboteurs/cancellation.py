@@ -19,6 +19,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     StorageError,
+    UnavailableError,
 )
 
 
@@ -42,12 +43,14 @@ class LeavesACursorOpen(Correct):
 
 
 @breaks("cancelled-write")
-class StoresInTwoSteps(Correct):
+class KeepsTheFileLocked(Correct):
+    """The transaction of a cancelled create stays open until its handle creates another pet."""
+
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        receipt = await super().create_pet(NewPet(new.name, new.category_id), token)
-        if not receipt.replayed:
-            await asyncio.sleep(0)
-            self.put(Pet(receipt.id, new.name, new.category_id, new.status))
+        if self.data.extra.setdefault("locked", self) is not self:
+            raise UnavailableError("the file is locked")
+        receipt = await super().create_pet(new, token)
+        self.data.extra.pop("locked", None)
         return receipt
 
 

@@ -149,12 +149,6 @@ class FindsTheNearestPet(Correct):
         return lower[-1] if lower else None
 
 
-@breaks("get-absent")
-class RaisesInsteadOfReturningNone(Correct):
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        return self.data.pets[pet_id]
-
-
 @breaks("page-overlap")
 class SelectsThenReads(Caching):
     """Selects a long page again only if it has written itself, not if another handle has."""

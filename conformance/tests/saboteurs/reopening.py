@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests.correct import Correct, Item, Store, Token
-from conformance.tests.saboteurs.registry import NotingRestored, breaks, pause
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     ConflictError,
     NewPet,
@@ -237,14 +237,6 @@ class LeavesCancelledOrdersUncommitted(Correct):
         super().close()
         for order_id in self.noted:
             self.set_status(self.data.orders.pop(order_id).pet_id, PetStatus.AVAILABLE)
-
-
-@breaks("durable-orders")
-class KeepsRestoredRecordsInMemory(NotingRestored):
-    def close(self) -> None:
-        super().close()
-        for value in self.noted:
-            self.data.records.pop(value, None)
 
 
 @breaks("durable-orders")

@@ -197,6 +197,16 @@ async def find_and_upgrade(location: str, expected: Expected) -> Store:
 SABOTEURS["UpgradesForReaders"] = "shared-reads", backend(Correct, find=find_and_upgrade)
 
 
+async def find_to_load(location: str, expected: Expected) -> Store:
+    """Load once what will only be read."""
+    store = await find(location, expected)
+    return deepcopy(store) if expected.access is Access.READ else store
+
+
+# In no other, a reader sees no later write.
+SABOTEURS["LoadsForReaders"] = "shared-reads", backend(Correct, find=find_to_load)
+
+
 @breaks("store-identity")
 class KeepsNoEmptyStore(Correct):
     """What it has made is stored with the first write."""
