@@ -233,14 +233,14 @@ class CancellationClauses(Kit):
             await self._cancel_beside_others(repository)
         for iterations in (1, 3, 9):  # the first calls are cancelled while it may still connect
             async with location.open() as repository:
-                get, add = partial(repository.get_pet, 1), partial(repository.create_pet, REX)
-                check, walk = repository.check, partial(repository.list_tokens, "", 9, NOW)
-                calls: list[AnyCall] = [get, add] if self.remote else [get, add, check, walk]
-                tasks = [asyncio.create_task(call()) for call in calls * (MANY_CALLS // len(calls))]
-                await yield_to_others(iterations)
-                await cancel(tasks)
+                local = repository.check, partial(repository.list_tokens, "", 9, NOW)
+                once: list[AnyCall] = [] if self.remote else [*local]
+                for make in (partial(repository.get_pet, 1), partial(repository.create_pet, REX)):
+                    calls = [asyncio.create_task(it()) for it in (*once, *[make] * MANY_CALLS)]
+                    await yield_to_others(iterations)
+                    await cancel(calls)
                 async with within(CANCEL_SECONDS, "a call after cancelled ones"):
-                    await check_lives(repository, [REX])
+                    await asyncio.gather(check_lives(repository, [REX]), *(it() for it in once))
 
     async def _cancel_beside_others(self, repository: Repository) -> None:
         """Cancel calls of each method while others are in flight, which return as usual."""

@@ -134,9 +134,9 @@ class ConcurrencyClauses(Kit):
 
         clients = await sample(opened[0], range(40), together=True)
         writes = partial(map, write, cycle(opened), clients)
-        others = [(one.check, partial(one.list_tokens, "", 9, NOW)) for one in opened]
-        reads = [] if self.remote else [read for both in others for read in both]
-        await watch(lambda: asyncio.gather(*writes()), reads)
+        lists = (partial(one.list_tokens, "", 9, NOW) for one in opened)
+        beside: list[AnyCall] = [] if self.remote else [*(one.check for one in opened), *lists]
+        await watch(lambda: asyncio.gather(*writes()), beside)
         await check_agreement(opened[0])
 
     @location_clause("read-after-write")

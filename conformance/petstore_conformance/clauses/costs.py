@@ -145,10 +145,8 @@ class CostClauses(Kit):
                 calls["create_pet, when all records have expired"] = _late(repository, number)
                 final = OrderQuery(often[index], 20, OrderStatus.COMPLETED)  # behind cancelled ones
                 calls["list_orders, of a final status"] = partial(repository.list_orders, final)
-                for query in (
-                    PetQuery(0, 9, PetStatus.SOLD),
-                    OrderQuery(0, 9, OrderStatus.COMPLETED),
-                ):
+                sold = PetQuery(0, 9, PetStatus.SOLD)
+                for query in (sold, OrderQuery(0, 9, OrderStatus.COMPLETED)):
                     calls[f"{query}, which thousands match"] = partial(read_page, repository, query)
                 again = partial(order_and_cancel, repository, often[index])
                 calls["place_order, as often before"] = again

@@ -117,12 +117,14 @@ class ProcessClauses(Kit):
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
                 await only_read(reader, writer)
-            for size in (2**20, 2**20, 2**23):  # half of it may be in a file already, or no room
-                long = NewPet(self.long_name(size), 7)
+            long = NewPet(self.long_name(2**20), 7)
+            for _ in range(3):  # half of it may be in a file already
                 writing = partial(asyncio.gather, create(other, long), create(one, long))
                 for pet in await watch(writing, [partial(one.get_pet, 1)]):
                     for handle in handles:
                         await check_shown(handle, pet)
+            long = NewPet(self.long_name(2**24), 7)  # a file may be larger than was expected
+            await check_shown(one, await create(other, long))
         await self._pause_between_steps(location)
         await self._make_new_locations(location)
         steps = await self._open_at_once(location, MAX_ID)
@@ -203,7 +205,7 @@ class ProcessClauses(Kit):
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls are those of `write_each_kind`: a restore, create, order and update.
-        endings = [{"others": 20}, *({"last_call": call} for call in (0, 2, 3, 5))]
+        endings = [{"others": 40}, *({"last_call": call} for call in (0, 2, 3, 5))]
         endings += [{"step": step} for step in range(first, steps + 1, every)]
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
@@ -258,7 +260,7 @@ class ProcessClauses(Kit):
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items
             news = [NewPet("in flight", n // 2) for n in range(others)]  # each of them twice
-            tokens = [make_token(f"{name} {new}", new) for new in news]
+            tokens = [make_token(f"{name} {it}", it) if it.category_id % 2 else None for it in news]
             creates = [asyncio.create_task(it) for it in map(create, repeat(killed), news, tokens)]
             if creates:
                 await asyncio.wait(creates, return_when=asyncio.FIRST_COMPLETED)

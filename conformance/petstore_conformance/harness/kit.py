@@ -21,7 +21,7 @@ from petstore_conformance.harness.effort import Counted, begin
 from petstore_conformance.harness.served import FolderNotes
 from petstore_conformance.harness.signals import uninterrupted
 
-CLAUSE_SECONDS: Final = 55  # of a minute: in the rest the location is closed and removed
+CLAUSE_SECONDS: Final = 55  # of a clause: the rest of its minute is left for closing
 ANY_STORE: Final = Expected()
 INCONCLUSIVE_REASON: Final = "inconclusive"  # too little was tried, or the machine was too busy
 
