@@ -11,7 +11,7 @@ from copy import copy
 from datetime import datetime
 from typing import Any
 
-from conformance.tests.correct import Correct, Store, Token
+from conformance.tests.correct import Correct, Token
 from conformance.tests.filed import Filed
 from conformance.tests.mistakes import SavesWhenClosed
 from petstore.contract import (
@@ -38,6 +38,19 @@ class Slow(Filed):
         return result
 
 
+class LooksInItsCheck(Filed):
+    """Correct: only `check`, which the service calls once a second, looks whose file it is."""
+
+    async def check(self) -> None:
+        async with self.locked():
+            super().load()
+
+    def load(self) -> None:
+        self.data = self.read()
+        if self.lost:
+            super().load()
+
+
 class ServesAnOlderCopy(Filed):
     """Knows the store by its identity only."""
 
@@ -62,15 +75,6 @@ class LosesTheLastWrite(Filed):
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self.save()
         return await method(self, *arguments, **named)
-
-
-class MakesAnother(Filed):
-    """Makes another store where its own is gone, and goes on with that."""
-
-    def load(self) -> None:
-        if not self.path.exists():
-            self.write(Store())
-        self.data = self.read()
 
 
 class SellsTwice(Filed):

@@ -41,7 +41,6 @@ CAUGHT = {
     ("LosesTheLastWrite", "kill-service"): "lost",
     ("ForgetsTokens", "kill-service"): "retried_twice",
     ("SellsTwice", "kill-worker"): "sold_twice or not_linearizable",
-    ("MakesAnother", "server-empty"): "given_out_twice or emptied",
     ("LooksForItsFile", "server-empty"): "emptied",
     ("ServesAnOlderCopy", "server-restore"): "emptied",
     ("Hangs", "stall"): "too_late",
@@ -58,13 +57,11 @@ SLOW = ("ForgetsTokens", "Hangs", "FailsWhileStarting", "SellsTwice")
 
 CORRECT = {
     "Slow": ["kill-service"],
-    "Filed": ["kill-service", "kill-worker", "server-empty", "server-restore"],
+    "Filed": ["kill-service", "kill-worker", "server-restore"],
+    "LooksInItsCheck": ["server-empty"],
     "Served": ["calls", "stall", "server-kill", "drop", "refuse"],
 }
 """Correct backends, and the faults that each of them survives."""
-
-FLOOR = 10  # how many requests there are at least in the shortest run
-
 
 KINDS = vars(faulty) | vars(mistakes)
 SOURCE = """from conformance.tests import filed
@@ -141,8 +138,7 @@ def test_a_saboteur_is_caught_by_the_kind_of_its_violation(
     options = (f"--fault={fault}", "--timeout-seconds=2")
     status, report, output = run(tmp_path, server, repository, seed, *options, machine=IDLE)
     assert status == 1, output
-    kinds = CAUGHT[repository, fault].split(" or ")
-    assert any(report["violations"][kind] for kind in kinds), output
+    assert any(report["violations"][kind] for kind in CAUGHT[repository, fault].split(" or "))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +183,7 @@ def test_a_correct_backend_survives(
     if status == INCONCLUSIVE:
         pytest.skip(output)
     assert status == 0, output
-    assert report["counts"]["requests"] >= FLOOR
+    assert report["counts"]["requests"] >= 10  # in the shortest run
     assert not any(report["violations"].values())
 
 

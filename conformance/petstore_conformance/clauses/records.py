@@ -131,8 +131,7 @@ class RecordClauses(Kit):
             living = {record for record in stored if record.until > now}
             assert await read_records(repository, 4, now) == living
 
-        sizes = (1000, 1, 2, 3, 7, 64, 100, 10, 5, 500)
-        await read_each(repository, sizes, read)
+        await read_each(repository, (1000, 1, 2, 3, 7, 64, 100, 10, 5, 500), read)
         times = sorted({record.until for record in stored})
         await read_each(repository, times, read_later)
         await self._walk_while_others_write(repository, times[-1])

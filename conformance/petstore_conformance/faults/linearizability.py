@@ -209,8 +209,7 @@ def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCal
 def _ready(known: Sequence[RecordedCall], done: int) -> list[int]:
     """Return the operations that may be next: sent before any that is left had ended."""
     found, deadline = [], inf
-    first_left = (~done & (done + 1)).bit_length() - 1
-    for number in range(first_left, len(known)):
+    for number in range((~done & (done + 1)).bit_length() - 1, len(known)):  # from the first left
         if done >> number & 1:
             continue
         if known[number].sent > deadline:

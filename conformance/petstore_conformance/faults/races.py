@@ -45,6 +45,7 @@ class Race:
     failed -- the responses with a status of 500 or more, except 503
     gone_at -- when everything stored was gone: requests need no response after that. What ended
         later is not judged, except that no id may be given out again
+    missed_at -- when it must be missed if another store is in its place: that gives its own ids out
     going -- while it is not set, clients begin no more actions
     busy -- how many clients are in an action
     quiet_since -- when the clients had ended, and no fault was left
@@ -63,6 +64,7 @@ class Race:
     history: list[Attempt] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     gone_at: float = inf
+    missed_at: float = 0
     going: asyncio.Event = field(default_factory=set_event)
     busy: int = 0
     quiet_since: float = inf

@@ -229,7 +229,7 @@ class Stage:
         await self._command("server_empty")
         if self.another is not None:
             async with self.another():
-                pass
+                self.race.missed_at = time.monotonic() + self.options.timeout_seconds
         writing = self.random.random() < 0.5  # a worker that only reads must notice, too
         await self._until_all_refuse(0, writing=writing)
 

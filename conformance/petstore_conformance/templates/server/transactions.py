@@ -111,8 +111,7 @@ class GuardedStore:
             raise WrongStoreError(self._lost)
         notes = self._notes.read() if self._notes else []
         known = max([self._revision, *map(int, notes)])
-        conditions = {IDENTITY: self.store.encode(), **read}
-        reply = await self._client.request(keys, conditions, writes)
+        reply = await self._client.request(keys, {IDENTITY: self.store.encode(), **read}, writes)
         if not reply.held and not read:  # what has read something is repeated, and reads first
             self._lost = f"the store was not {self.store} any more"
         elif reply.revision < known:
