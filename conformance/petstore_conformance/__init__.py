@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Conformance", "Kit", "RaisedOnPurposeError", "RemoteConformance"]
 
+# The packages with assertions, which pytest rewrites so that they show what they compared.
 REWRITTEN: Final = ("petstore_conformance.clauses", "petstore_conformance.model")
-"""The packages with assertions, which pytest rewrites so that they show what they compared."""
-
 if "pytest" in sys.modules:  # otherwise there is nothing to rewrite, and it is imported sooner
     sys.modules["pytest"].register_assert_rewrite(*REWRITTEN)
 

@@ -167,5 +167,4 @@ class Reporter:
 
         own = [e for e in failure.traceback if is_own(e) and not e.ishidden(failure)]
         short = [entry.with_repr_style("short") for entry in own[1:-1]]
-        kept = [*own[:1], *short, *own[1:][-1:]] or failure.traceback[-1:]
-        return type(failure.traceback)(kept)
+        return type(failure.traceback)([*own[:1], *short, *own[1:][-1:]] or failure.traceback[-1:])

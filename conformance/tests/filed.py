@@ -118,6 +118,7 @@ class Filed(Forwarding, Correct):
 async def scratch_filed(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
     """Yield the settings of a file in a directory of its own."""
     with TemporaryDirectory() as directory:
+        Path(directory, "store.lock").touch()  # noqa: ASYNC240 - an empty file
         yield replace(settings, location=f"{directory}/store")
 
 

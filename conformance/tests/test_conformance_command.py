@@ -254,8 +254,7 @@ def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(
 def test_the_clauses_are_listed_a_line_each_without_a_backend(tmp_path: Path) -> None:
     run = conformance("--list", tmp_path)
     assert (run.returncode, run.stderr) == (0, "")
-    split = [line.split(maxsplit=1) for line in run.stdout.splitlines()]
-    assert dict(split) == sentences()
+    assert dict([line.split(maxsplit=1) for line in run.stdout.splitlines()]) == sentences()
     assert set(sentences()) == set(CLAUSES)
     listed = conformance("--list", tmp_path, "--json")
     assert {each["clause"]: each["sentence"] for each in json.loads(listed.stdout)} == sentences()

@@ -201,8 +201,7 @@ def test_a_process_has_too_little_of_a_core_if_it_waits_for_one_longer_than_it_r
     ran: int, waited: int, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 100 seconds, during which it waited for nothing else, or for a call as well."""
-    clock = iter([0.0, 100.0])
-    monkeypatch.setattr(cores, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(cores, "monotonic", iter([0.0, 100.0]).__next__)
     counted = Cores()
     monkeypatch.setattr(cores, "read", lambda: {"new": (ran * 10**9, waited * 10**9)})
     assert bool(counted.shortage()) is short

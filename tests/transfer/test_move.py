@@ -61,7 +61,7 @@ def test_a_service_moves_under_its_clients(tmp_path: Path) -> None:
             made = [a for a in race.history if a.action in {"create", "place"} and a.got(201)]
             client = Client(race, -3)
             for attempt in made[:REPEATED] + made[-REPEATED:]:
-                await client.repeat(attempt)
+                await client.send(attempt.action, attempt.key, attempt.id_)
             client.close()
 
         # An old service may close a connection that a read would use.

@@ -263,6 +263,8 @@ class Pool:
                 continue
             if result is LOCKED:
                 self._add(statement.waiting or statement, call)
+            elif isinstance(result, StorageError):
+                call.future.set_exception(result)
             else:
                 call.future.set_result(result)
 
@@ -292,7 +294,7 @@ class Pool:
     async def _send(
         self, connection: Any, statement: Statement, calls: list[_Call]
     ) -> Sequence[Any]:
-        """Send a statement, again if it did nothing; return a result for each call."""
+        """Send a statement, again if it did nothing; return the result or error of each call."""
         rows = [call.arguments for call in calls]
         arguments: Sequence[Any] = rows[0]
         if statement.joined > 1:
@@ -302,7 +304,11 @@ class Pool:
             try:
                 found = await connection.fetch(statement.sql, *arguments, *wait)
             except asyncpg.SequenceGeneratorLimitExceededError:
-                raise StorageError("all ids have been assigned") from None
+                if len(calls) == 1:
+                    return [StorageError("all ids have been assigned")]
+                # A replay needs no id, and there may be one for the first.
+                alone = [await self._send(connection, statement, [call]) for call in calls]
+                return [result for (result,) in alone]
             except asyncpg.ReadOnlySQLTransactionError:  # it is no longer the primary
                 connection.terminate()
                 raise

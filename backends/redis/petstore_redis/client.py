@@ -184,8 +184,7 @@ class Connection(asyncio.Protocol):
             return
         self._schedule_check()  # first: without it no later check would be made
         unsent = self._transport.get_write_buffer_size()
-        progress = self._progress or unsent < self._unsent
-        self._checks = 0 if progress else self._checks + 1
+        self._checks = 0 if self._progress or unsent < self._unsent else self._checks + 1
         self._progress, self._unsent = False, unsent
         if self._checks == _CHECKS:
             self.close(f"no reply within {self._seconds:g} s")

@@ -314,8 +314,7 @@ class RedisRepository(Repository):
 
     async def _everywhere(self, commands: list[bytes], *, page: bool = False) -> list[bytes]:
         """Send a command that reads to each partition, at the same time; return all rows."""
-        owners = self._masters.owners
-        clients = [owner.pages if page else owner.reads for owner in owners]
+        clients = [owner.pages if page else owner.reads for owner in self._masters.owners]
         try:  # without a task for each
             found = await asyncio.gather(
                 *(client.send(packed) for client, packed in zip(clients, commands, strict=True))

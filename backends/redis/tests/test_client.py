@@ -142,8 +142,7 @@ async def test_hundreds_of_calls_share_one_connection_and_are_pipelined(valkey: 
         after = valkey.call("INFO", "stats")
         made = after["total_connections_received"] - before["total_connections_received"]
         assert made == 1  # that of the call for INFO
-        reads = after["total_reads_processed"] - before["total_reads_processed"]
-        assert reads < 40
+        assert after["total_reads_processed"] - before["total_reads_processed"] < 40
 
 
 @pytest.mark.parametrize("partitions", [1, 5])

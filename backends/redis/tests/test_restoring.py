@@ -91,8 +91,7 @@ async def test_a_walk_through_records_finds_all_of_them_whatever_happens_to_the_
     with single(tmp_path, *AOF) as server:
         async with opened(server, partitions=2) as repository:
             tokens = [make_token(number) for number in range(2000)]
-            made = [record_of(token, 1) for token in tokens]
-            await repository.restore(made)
+            await repository.restore([record_of(token, 1) for token in tokens])
             found, cursor = list[TokenRecord](), ""
             for pages in count():
                 page = await again(lambda: repository.list_tokens(cursor, 100, 0))

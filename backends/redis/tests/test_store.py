@@ -180,8 +180,7 @@ async def test_the_rights_in_the_readme_are_enough(server: Server) -> None:
     prefix = fresh()
 
     def user(*rights: str) -> str:
-        keys = f"~{{{prefix}:*"
-        server.call("ACL", "SETUSER", "rex", "reset", "on", ">a", keys, *rights)
+        server.call("ACL", "SETUSER", "rex", "reset", "on", ">a", f"~{{{prefix}:*", *rights)
         return f"redis://rex:a@127.0.0.1:{server.port}"
 
     url = user(*all_rights.split())

@@ -122,8 +122,7 @@ class ConcurrencyClauses(Kit):
         async def write(repository: Repository, client: int) -> None:
             # Half of the clients take the locks in the opposite order.
             for pet_id in pet_ids if client % 2 else reversed(pet_ids):
-                token = make_token(f"{client % 5} {pet_id}", pet_id)
-                for attempt in (token, None):
+                for attempt in (make_token(f"{client % 5} {pet_id}", pet_id), None):
                     with suppress(RefusedError):
                         placed = await repository.place_order(pet_id, AT, attempt)
                         await repository.update_order(placed.id, OrderStatus.CANCELLED)
@@ -239,13 +238,14 @@ class ConcurrencyClauses(Kit):
             repository, readers = handles[0], (handles[-1], handles[0], handles[-1])
             large = [] if self.remote else [((2000,), 1000)]  # perhaps read in parts
             for sizes, number in [((200, 7, 4), 0), *large]:
-                pets = [Pet(2**41 + n, "restored", n, PetStatus.AVAILABLE) for n in range(number)]
-                if pets:
-                    await repository.restore(pets)
                 length, _ = await measure(repository.list_orders(OrderQuery(0, 9)))
                 some = await sample(repository, range(ORDERED_PETS), together=True)
                 pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
-                overlap = Overlap(repository, length, {staying for staying, _ in pairs})
+                pets = [Pet(2**41 + n, "restored", n, PetStatus.AVAILABLE) for n in range(number)]
+                if pets:
+                    await repository.restore(pets)
+                staying = {*(id_ for id_, _ in pairs), *(pet.id for pet in pets)}
+                overlap = Overlap(repository, length, staying)
                 orders = [partial(overlap.order, it, n % 4) for n, (_, it) in enumerate(pairs)]
                 await watch(partial(asyncio.gather, *map(overlap.read, readers, sizes)), orders)
 
@@ -304,6 +304,8 @@ class Overlap(Struct):
         is_full = len(page) == query.count
         last = ids[-1] if is_full else MAX_ID
         matching = {id_ for id_, status in throughout.items() if query.status in (None, status)}
+        if isinstance(query, OrderQuery) and query.status is None:  # its status may have changed
+            matching |= before.keys()
         missing = {id_ for id_ in matching if query.after < id_ <= last} - {*ids}
         assert not missing, "an item is missing"
         return replace(query, after=last if is_full else 0)

@@ -74,8 +74,7 @@ async def place_at(repository: Repository, at: datetime, pet_id: int | None = No
     """Order a pet at this time, a new one by default; return the order as it must be now."""
     if pet_id is None:
         pet_id = await add_pet(repository)
-    receipt = await repository.place_order(pet_id, at)
-    return Order(receipt.id, pet_id, OrderStatus.PLACED, at)
+    return Order((await repository.place_order(pet_id, at)).id, pet_id, OrderStatus.PLACED, at)
 
 
 async def update_orders(repository: Repository, orders: Sequence[Order]) -> list[Order]:
@@ -341,8 +340,7 @@ class OrderClauses(Kit):
         """A repeated change is refused, or changes the pet a second time."""
         (placed,) = await place_orders(repository)
         equal = (repository.update_order(placed.id, OrderStatus.COMPLETED) for _ in range(8))
-        completed = replace(placed, status=OrderStatus.COMPLETED)
-        assert await asyncio.gather(*equal) == [completed] * 8
+        assert await asyncio.gather(*equal) == [replace(placed, status=OrderStatus.COMPLETED)] * 8
         for order in await update_orders(repository, await place_orders(repository, 3)):
             expected = PET_STATUS_BY_ORDER[order.status]
             if order.status is OrderStatus.CANCELLED:  # its pet can be in another order by now

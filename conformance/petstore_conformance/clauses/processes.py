@@ -14,8 +14,11 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    Access,
+    Expected,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
@@ -194,7 +197,7 @@ class ProcessClauses(Kit):
                 assert await third.list_pets(PetQuery(0, 9)) == []
                 await add_pet(third)
                 assert len({one.store, other.store, third.store}) == 3, "two have one identity"
-                assert len(await one.list_pets(PetQuery(0, 9))) == 1
+            assert len(await one.list_pets(PetQuery(0, 9))) == 1
 
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
@@ -204,8 +207,9 @@ class ProcessClauses(Kit):
         steps = await self._write_and_kill(location)
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
-        # The calls are those of `write_each_kind`: a restore, create, order and update.
-        endings = [{"others": 40}, *({"last_call": call} for call in (0, 2, 3, 5))]
+        # The calls: an update, a restore, create, order and update; an equal update and create.
+        endings = [{"others": 40}, *({"last_call": call} for call in (1, 2, 2, 4, 5, 7))]
+        endings += [{"others": 40, "last_call": call} for call in (17, 22)]
         endings += [{"step": step} for step in range(first, steps + 1, every)]
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
@@ -233,7 +237,7 @@ class ProcessClauses(Kit):
                 writes: list[Payload] = [pet_id] if lists else news
                 last = pet_id if lists else min(pet_id + len(news), MAX_ID)
                 seen = await read_what_is_written(killed, writes, last, lists=lists)
-            async with location.open() as repository:
+            async with location.open(Expected(access=Access.WRITE)) as repository:
                 check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)
 
@@ -250,33 +254,41 @@ class ProcessClauses(Kit):
         survivors -- one that was open all the time, or none: the location is opened again
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
         last_call -- the number of the call after whose result it ends
-        others -- how many creates are in flight then
+        others -- how many creates are in flight then, and updates
         """
         number = next(NUMBERS)
         name, free_id = f"killed {number}", HIGHEST + number * 10**6  # above all that are assigned
         acknowledged = list[Pet | Order]()
         async with child(location, last_write=step, last_call=last_call) as killed:
             with suppress(UnavailableError):
+                for order in await killed.list_orders(OrderQuery(0, 1, OrderStatus.PLACED)):
+                    acknowledged.append(await killed.update_order(order.id, OrderStatus.COMPLETED))
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items
+            placed = await place_orders(killed, others // 20)
             news = [NewPet("in flight", n // 2) for n in range(others)]  # each of them twice
             tokens = [make_token(f"{name} {it}", it) if it.category_id % 2 else None for it in news]
-            creates = [asyncio.create_task(it) for it in map(create, repeat(killed), news, tokens)]
-            if creates:
-                await asyncio.wait(creates, return_when=asyncio.FIRST_COMPLETED)
+            changed = [*placed, *placed]  # the second time, nothing changes
+            writes = [killed.update_order(order.id, OrderStatus.COMPLETED) for order in changed]
+            writes += map(create, repeat(killed), news, tokens)
+            tasks = [asyncio.create_task(write) for write in writes]
+            if tasks:
+                until = asyncio.ALL_COMPLETED if last_call else asyncio.FIRST_COMPLETED
+                await asyncio.wait(tasks, return_when=until)
             await killed.kill()
-        for result in await asyncio.gather(*creates, return_exceptions=True):
-            assert isinstance(result, Pet | UnavailableError), result
-            acknowledged += [result] if isinstance(result, Pet) else []
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(result, Pet | Order | UnavailableError), result
+            acknowledged += [result] if isinstance(result, Pet | Order) else []
         again = nullcontext(survivors[0]) if survivors else location.open()
         async with again as repository:
             stored = await read_all(repository)
             check_acknowledged(acknowledged, stored)
             await check_agreement(repository)
-            ids = {pet.id for pet in stored.pets}
-            added = await add_pet(repository)
-            assert added not in ids
-            assert added > free_id or free_id not in ids, "what is restored does not count"
+            (order,) = await place_orders(repository)  # the next one completes it
+            for id_, kept in ((order.pet_id, stored.pets), (order.id, stored.orders)):
+                known = {item.id for item in kept}
+                assert id_ not in known
+                assert id_ > free_id or free_id not in known, "what is restored does not count"
             # The same writes with the same tokens: what was stored before is not stored twice.
             async for items in write_each_kind(repository, name, [free_id]):
                 acknowledged += items

@@ -58,15 +58,12 @@ from petstore_conformance.model.values import (
 )
 
 HIGHEST: Final = 2**52  # the highest restored id; those above it are left to be assigned
+# More rows than a statement of a database may have values, to be restored in one call.
 ROWS: Final = [Pet(2**41 + n, f"{n}", n, PetStatus.SOLD) for n in range(33_000)]
-"""More rows than a statement of a database may have values, to be restored in one call."""
-
 LATE_POSITIONS: Final = (1999, 2000)  # around a border, if 10, 100 or 500 are stored at once
 RESTORING_SECONDS: Final = 25  # for all calls of [restore-sizes]: slow ones restore fewer items
-
+# What is restored first, to see how long an item takes: more than one transaction may have.
 MEASURED: Final = [Pet(2**43 + number, "Rex", number) for number in range(200)]
-"""What is restored first, to see how long an item takes: more than one transaction may have."""
-
 ALL_ITEMS: Final = 41_000  # about how many items the clause restores if there is time
 _LIVE: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
 NOT_STORED: Final = "an item before the refused one is not stored"
@@ -180,6 +177,9 @@ async def refuse_late(repository: Repository, late: Pet | Order, error: type[Ref
         if isinstance(late, Pet):
             assert await repository.get_pet(late.id) != late, "the stored one is replaced"
         assert await read_page(repository, query) == items[:position], NOT_STORED
+        order = await place_at(repository, AT)
+        assigned = order.pet_id if isinstance(late, Pet) else order.id
+        assert assigned >= first_id + position, "the counter is too low"
 
 
 async def refuse_others(repository: Repository, order: Order) -> None:
@@ -246,8 +246,7 @@ class RestoreClauses(Kit):
         """Parts of a call lose what is at their borders, or all of it at the next opening."""
         async with location.open() as repository:
             length, _ = await measure(repository.restore(MEASURED))
-            in_time = RESTORING_SECONDS * len(MEASURED) / max(length.seconds, 1e-9)
-            share = in_time / ALL_ITEMS
+            share = RESTORING_SECONDS * len(MEASURED) / max(length.seconds, 1e-9) / ALL_ITEMS
             pets, orders = self._thousands(share)
             left: list[Any] = [*pets, *orders]
             for size in await sample(repository, BORDERS):
@@ -278,7 +277,10 @@ class RestoreClauses(Kit):
     def _thousands(self, share: float) -> tuple[Sequence[Pet], list[Order]]:
         """Return a share of thousands of pets, with ids of all lengths, and orders of a third."""
         long = self.long_name(130_000)  # together more than 16 MiB
-        news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
+        news = [
+            *self.storable(HOSTILE_PETS),
+            *(NewPet(long, n, PET_STATUSES[n // 33]) for n in range(130)),
+        ]
         # Pets of a status come in a row, so that others must be skipped to find them.
         news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
         pets = [created(1000 + 3 * n, new) for n, new in enumerate(news)]
@@ -321,6 +323,9 @@ class RestoreClauses(Kit):
         for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
             await refuse(repository, ConflictError, one, replace(one, name="second"))
             pets.append(one)
+        orders.append(Order(next(free), own.id, OrderStatus.CANCELLED, AT))
+        for other in conflicting(orders[-1]):
+            await refuse(repository, ConflictError, orders[-1], other)
         await check_stored(repository, pets, orders)
         order = await place_at(repository, AT, own.id)
         given: list[Pet | Order] = [replace(own, status=PetStatus.PENDING), order, PLACED]
@@ -329,8 +334,7 @@ class RestoreClauses(Kit):
             await repository.update_order(placed.id, OrderStatus.COMPLETED)
         for old in given:  # what has changed since is a different item
             await refuse(repository, ConflictError, old)
-        changed = await repository.get_order(order.id)
-        assert changed == replace(order, status=OrderStatus.COMPLETED)
+        assert await repository.get_order(order.id) == replace(order, status=OrderStatus.COMPLETED)
         await refuse_late(repository, replace(own, name="another"), ConflictError)
 
     @clause("restore-next")
@@ -387,9 +391,11 @@ class RestoreClauses(Kit):
                 await write()
             assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
         both = (call for write in writes for call in (write(), repository.get_pet(pet_id)))
-        results = await asyncio.gather(*both, return_exceptions=True)
+        replay = repository.place_order(pet_id, AT, placing)
+        results = await asyncio.gather(*both, replay, return_exceptions=True)
         beside = "a call fails with one beside it for which no id is left"
         assert sum(isinstance(result, Pet) for result in results) == len(writes), beside
+        assert results[-1] == replace(placed, replayed=True), beside
         half = "a write for which no id is left has stored a part of what it writes"
         assert await count_stored(repository) == counts, half
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE, half
@@ -435,8 +441,10 @@ class RestoreClauses(Kit):
             for status in PET_STATUSES:
                 pet = Pet(next(ids), "Rex", 7, status)
                 pets.append(pet)
-                await repository.restore([pet])
-                if status is PET_STATUS_BY_ORDER[live]:
+                if status is not PET_STATUS_BY_ORDER[live]:
+                    await refuse(repository, ConflictError, pet, Order(next(ids), pet.id, live, AT))
+                else:
+                    await repository.restore([pet])
                     await restore(Order(next(ids), pet.id, live, AT))
                     await refuse_of(pet, OrderStatus.PLACED)
                     await refuse_of(pet, OrderStatus.COMPLETED)

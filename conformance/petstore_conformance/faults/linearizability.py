@@ -99,8 +99,8 @@ def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[
     is_page, of_orders = attempt.action in {"pets", "orders"}, attempt.action.startswith("order")
     for id_, pet in pet_of.items() if of_orders else ((pet, pet) for pet in pets):
         if attempt.id_ < id_ <= last if is_page else id_ == attempt.id_:
-            status = shown.get(id_, "")
-            yield pet, partial(_show, id_ if of_orders else 0, status, attempt.value)
+            order = id_ if of_orders else 0
+            yield pet, partial(_show, order, shown.get(id_, ""), attempt.value)
 
 
 def _ids(history: list[Attempt], pets: dict[str, int], orders: dict[int, int]) -> Ids:

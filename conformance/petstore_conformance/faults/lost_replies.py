@@ -7,17 +7,19 @@ if one was sent twice.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import count
 from random import Random
 from types import NoneType
 from typing import Any, Final
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from petstore import contract
+from petstore_conformance.clauses.methods import CREATED_NAME, Given, calls_of, give
 from petstore_conformance.faults import histories
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.stages import NotRecoveredError
@@ -25,7 +27,6 @@ from petstore_conformance.faults.subjects import FaultOptions
 from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, stack, within
 from petstore_conformance.model.calls import AnyCall
-from petstore_conformance.model.values import AT
 
 CANCELLED_SECONDS: Final = 1  # how long a cancelled call may take to end
 _RESTORED: Final = contract.Pet(10**6, "restored", 7, contract.PetStatus.SOLD)
@@ -46,14 +47,14 @@ class Caller:
     proxy: Proxy
     random: Random
     outcome: RoundOutcome
-    _names: int = field(default=0, init=False)
+    _numbers: Iterator[int] = field(default_factory=count, init=False)
     _repository: contract.Repository = field(init=False)
+    _given: Given = field(init=False)
 
     async def run(self) -> None:
         """Let the calls of a repository meet each of the faults, in a random order."""
         async with self.opened() as self._repository:
-            self._pet = await self._new_pet()
-            self._order = (await self._repository.place_order(self._pet, AT)).id
+            self._given = replace(await self._give(), items=[_RESTORED])
             parts = [self._cancel, self._stall, self._refuse, self._lose]
             self.random.shuffle(parts)
             for part in parts:
@@ -61,22 +62,12 @@ class Caller:
                 self.proxy.heal()
                 await self._recover(part.__name__[1:])
 
+    async def _give(self) -> Given:
+        return await give(self._repository, next(self._numbers))
+
     def _calls(self) -> dict[str, AnyCall]:
-        """Return a call of each method, and one that opens another repository."""
-        repository, status = self._repository, contract.OrderStatus.CANCELLED
-        return {
-            "create_pet": lambda: repository.create_pet(self._new()),
-            "get_pet": lambda: repository.get_pet(self._pet),
-            "list_pets": lambda: repository.list_pets(contract.PetQuery(0, 10)),
-            "place_order": lambda: repository.place_order(contract.MAX_ID, AT),
-            "get_order": lambda: repository.get_order(self._order),
-            "list_orders": lambda: repository.list_orders(contract.OrderQuery(0, 10)),
-            "update_order": lambda: repository.update_order(self._order, status),
-            "list_tokens": lambda: repository.list_tokens("", 10, 0),
-            "restore": lambda: repository.restore([_RESTORED]),
-            "check": repository.check,
-            "open": self._try_open,
-        }
+        """Return calls of every method, and one that opens another repository."""
+        return calls_of(self._repository, self._given) | {"open": self._try_open}
 
     def _begin_calls(self) -> Tasks:
         """Begin them. If the run is interrupted, asyncio reports no error that nobody retrieved."""
@@ -84,13 +75,6 @@ class Caller:
         for task in tasks.values():
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return tasks
-
-    def _new(self) -> contract.NewPet:
-        self._names += 1
-        return contract.NewPet(f"pet {self._names}", 7, contract.PetStatus.AVAILABLE)
-
-    async def _new_pet(self) -> int:
-        return (await self._repository.create_pet(self._new())).id
 
     async def _try_open(self) -> None:
         async with self.opened():
@@ -143,35 +127,23 @@ class Caller:
 
     async def _lose(self) -> None:
         """Lose the replies to writes without a token; none may take effect twice, or by half."""
-        repository, names = self._repository, list[str]()
-
-        async def create_pet() -> AnyCall:
-            new = self._new()
-            names.append(new.name)
-            return partial(repository.create_pet, new)
-
-        async def place_order() -> AnyCall:
-            return partial(repository.place_order, await self._new_pet(), AT)
-
-        async def update_order() -> AnyCall:
-            order_id = (await repository.place_order(await self._new_pet(), AT)).id
-            return partial(repository.update_order, order_id, contract.OrderStatus.COMPLETED)
-
-        for prepare in (create_pet, place_order, update_order):
+        repository, tried = self._repository, dict[int, int]()
+        for name in ("create_pet", "place_order", "update_order"):
             # Of one write the first reply, of the next the second one, until a write has no more.
             for nth in range(1, 21):  # a driver may repeat it again and again
-                write = await self._retry(prepare)
-                if not await self._lose_nth(prepare.__name__, nth, write):
+                given = await self._retry(self._give)
+                tried[given.number] = nth
+                if not await self._lose_nth(name, nth, calls_of(repository, given)[name]):
                     break
         pets = await self._retry(lambda: repository.list_pets(contract.PetQuery(0, 1000)))
         orders = await self._retry(lambda: repository.list_orders(contract.OrderQuery(0, 1000)))
-        stored = Counter(pet.name for pet in pets)
-        for nth, name in enumerate(names, start=1):
-            if stored[name] > 1:
-                text = f"create_pet, reply {nth} lost: {stored[name]} pets are stored"
+        stored = Counter(pet.category_id for pet in pets if pet.name == CREATED_NAME)
+        for number, nth in tried.items():
+            if stored[number] > 1:
+                text = f"create_pet, reply {nth} lost: {stored[number]} pets are stored"
                 self.outcome.found.add("sent twice", text)
-        created = [pet for pet in pets if pet.name != _RESTORED.name]
-        for wrong in histories.wrong_statuses(to_builtins(created), to_builtins(orders)):
+        available = [pet for pet in pets if pet.name == "Rex" and pet.status]  # they were at first
+        for wrong in histories.wrong_statuses(to_builtins(available), to_builtins(orders)):
             self.outcome.found.add("otherwise wrong", f"after lost replies, {wrong}")
 
     async def _lose_nth(self, name: str, nth: int, write: AnyCall) -> bool:

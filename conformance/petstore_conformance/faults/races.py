@@ -114,7 +114,7 @@ class Client:
                 finally:
                     self._race.busy -= 1
             for created in self._created[-REPEATED:]:
-                await self._send(*created)
+                await self.send(*created)
 
     def close(self) -> None:
         """Close the connections; they are opened again when they are needed."""
@@ -134,7 +134,7 @@ class Client:
         elif choice < 0.65:
             await self._close(self.random.choice(race.placed[-4:]))
         elif choice < 0.7 and self._created:
-            await self._send(*self.random.choice(self._created[-5:]))
+            await self.send(*self.random.choice(self._created[-5:]))
         elif choice < 0.8:
             await self._exchange("pet", "", pet_id + (self.random.random() < 0.2))
         elif choice < 0.85:
@@ -153,11 +153,11 @@ class Client:
         """
         self._abandoned = 0
         key, steps = f"last-{self._number}", self.random.randrange(3)
-        created = await self._send("create", key, 0)
+        created = await self.send("create", key, 0)
         if steps and created.status == 201:
-            placed = await self._send("place", key, created.item["id"])
+            placed = await self.send("place", key, created.item["id"])
             if steps == 2 and placed.status == 201:
-                await self._send("close", "", placed.item["id"], "cancelled")
+                await self.send("close", "", placed.item["id"], "cancelled")
         self.close()
 
     async def settle(self) -> tuple[list[Item], list[Item]]:
@@ -165,23 +165,19 @@ class Client:
         self._race.quiet_since = time.monotonic()
         for _ in range(3):
             for attempt in histories.uncertain(self._race.history):
-                await self.repeat(attempt)
+                await self.send(attempt.action, attempt.key, attempt.id_)
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
             if not any(histories.unreturned(pets, orders, self._race.history)):
                 break
         self.close()
         return pets, orders
 
-    async def repeat(self, attempt: Attempt) -> None:
-        """Send a create or place again, with its key."""
-        await self._send(attempt.action, attempt.key, attempt.id_)
-
     async def _all(self, kind: str, limit: int = 100) -> list[Item]:
         """Read all pages, each until there is a response."""
         found: list[Item] = []
         while True:
             after = found[-1]["id"] if found else 0
-            page = await self._send(kind, "", after, limit=limit)
+            page = await self.send(kind, "", after, limit=limit)
             found += page.items
             if not page.more:
                 return found
@@ -191,7 +187,7 @@ class Client:
         self._count += 1
         key = f"{action}-{self._number}-{self._count}"
         copies = 2 if self.random.random() < 0.25 else 1
-        sending = [self._send(action, key, id_, over=number) for number in range(copies)]
+        sending = [self.send(action, key, id_, over=number) for number in range(copies)]
         for response in await asyncio.gather(*sending):
             if response.status == 201:
                 self._created.append((action, key, id_))
@@ -200,14 +196,14 @@ class Client:
 
     async def _close(self, order_id: int) -> None:
         status = "completed" if self.random.random() < COMPLETED else "cancelled"
-        response = await self._send("close", "", order_id, status)
+        response = await self.send("close", "", order_id, status)
         pet_id = response.item["petId"] if response.status == 200 else 0
         if status == "completed" and pet_id in self._race.stock:  # it is not on offer any more
             self._race.stock.remove(pet_id)
             if created := await self.post("create", 0):
                 self._race.stock.append(created["id"])
 
-    async def _send(
+    async def send(
         self, action: str, key: str, id_: int, value: str = "", **chosen: int
     ) -> RecordedResponse:
         """Send a request as `_exchange` does, again and again until there is a response."""
@@ -241,8 +237,7 @@ def _request(action: str, id_: int, value: str, limit: int) -> tuple[str, str, o
     """Return the method, the path and the body of a request, and the statuses that it may get."""
     match action:
         case "create":
-            pet = {"name": value, "categoryId": 7, "status": "available"}
-            return "POST", _PETS, pet, {201}
+            return "POST", _PETS, {"name": value, "categoryId": 7, "status": "available"}, {201}
         case "place":
             return "POST", _ORDERS, {"petId": id_}, {201, 404, 409}
         case "close":

@@ -24,8 +24,8 @@ KINDS: Final = {  # the kinds of violations, and what they mean
     "otherwise wrong": "a response that is wrong whatever happened before",
 }
 
+# A busy machine may explain these.
 BY_TIME: Final = ("too late", "not recovered", "emptied", "not cancelled")
-"""The kinds that a busy machine may explain."""
 
 
 class Findings(dict[str, list[str]]):

@@ -107,8 +107,9 @@ class Location:
         notes -- the folder of the notes of all of them, if they have any
         """
         async with contextlib.AsyncExitStack() as stack:
-            handles = range(count if self.backend.shared else 1)
-            each = (Expected(notes=FolderNotes(notes) if notes else None) for _ in handles)
+            count = count if self.backend.shared else 1
+            folders = (FolderNotes(notes) if notes else None for _ in range(count))
+            each = (Expected(processes=count, notes=folder) for folder in folders)
             yield [await stack.enter_async_context(self.open(expected)) for expected in each]
 
     @contextlib.asynccontextmanager

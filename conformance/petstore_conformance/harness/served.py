@@ -24,7 +24,8 @@ READY: Final = -1  # sent instead of a call's number once the repository is open
 PAUSED: Final = -2  # received with a number of writes; sent when the process stops after them
 RESUMED: Final = -3  # sent when it has gone on: a signal that comes before it stops is lost
 
-_WRITES = re.compile("p?write|begin|flush|f(data)?sync|send|exec|commit|register|truncate|unlink")
+_STEPS = "p?write|begin|flush|f?(data)?sync|send|exec|commit|register|truncate|unlink|put|delete"
+_WRITES = re.compile(rf"(?!SimpleQueue)(.*\.)?({_STEPS})")
 """How the names of C functions begin that write to a file, a socket or an engine.
 
 Of some engines only what follows is seen: `send` wakes the event loop, `register` lets it wait.
@@ -97,10 +98,9 @@ class _Writes:
     def _note(self, frame: FrameType, event: str, function: Any) -> None:
         if not self.counting or event != "c_return":
             return
-        code = frame.f_code
-        if code.co_filename == __file__:
+        if frame.f_code.co_filename == __file__:
             return  # one of our own messages
-        if function in (os.replace, os.rename) or _WRITES.match(function.__name__):
+        if function in (os.replace, os.rename) or _WRITES.match(function.__qualname__):
             self.number += 1
             if self.number == self._last:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -27,7 +27,6 @@ from petstore_conformance.model.reads import read_all
 from petstore_conformance.model.timing import Length, yield_to_others
 from petstore_conformance.model.values import PAST, REX, make_token
 
-WAITING_SECONDS = 0.0001  # a call that takes longer waits for a thread or a server
 BUSY_SECONDS = 0.03  # how much longer a server may take for a call whose caller was cancelled
 LATER_SECONDS = 0.3  # for how long late effects of cancelled calls are looked for
 READERS = 8  # how many read during a change while it is made
@@ -135,9 +134,8 @@ async def settle(repository: Repository, length: Length) -> Stored:
 
 async def wait_for_server(length: Length) -> None:
     """Wait until a server must have begun what it goes on with for a caller that was cancelled."""
-    busy = BUSY_SECONDS if length.seconds > WAITING_SECONDS else 0.01
     for _ in range(10):  # if the machine is busy, each part of it ends late, as the server does
-        await asyncio.sleep(length.seconds + busy / 10)
+        await asyncio.sleep(length.seconds + BUSY_SECONDS / 10)
 
 
 async def read_settled(repository: Repository) -> Stored:

@@ -131,8 +131,7 @@ class Comparison(RuleBasedStateMachine):
         if isinstance(failure, Exception | pytest.fail.Exception) and not of_hypothesis:
             names = _NAMES[: len(self._handles)]
             handles = ", ".join(f"backend.open(place, Expected()) as {name}" for name in names)
-            calls = "\n    ".join(self._lines)
-            failure.add_note(_PROGRAM.format(handles=handles, calls=calls))
+            failure.add_note(_PROGRAM.format(handles=handles, calls="\n    ".join(self._lines)))
             type(self).failure = failure
 
         with uninterrupted(), self._runner:

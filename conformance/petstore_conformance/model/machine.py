@@ -22,7 +22,7 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.kit import RaisedOnPurposeError
 from petstore_conformance.model.comparison import Comparison
 from petstore_conformance.model.model import Model, Write
-from petstore_conformance.model.reads import read_all
+from petstore_conformance.model.reads import check_types, read_all
 from petstore_conformance.model.timing import measure
 from petstore_conformance.model.values import (
     CATEGORIES,
@@ -181,7 +181,8 @@ class ModelMachine(Comparison):
             reads += [repository.get_order(order_id=order.id) for order in orders]
             return await asyncio.gather(*reads)
 
-        assert self._run(read()) == [*pets, *orders]
+        check_types(found := self._run(read()))
+        assert found == [*pets, *orders]
         if not self.kit.remote:
             self._run(repository.restore([*pets, *orders]))
         records, now = self._model.records.items(), self._model.now

@@ -139,8 +139,7 @@ class Model(Stored):
         """Return the receipt or the error that a write must get, or None for a new receipt."""
         until, recorded, id_ = self._record(write)
         if write.name and until > self.clock(write):
-            same = recorded == write.payload
-            return Receipt(id_, replayed=True) if same else TokenReusedError
+            return Receipt(id_, replayed=True) if recorded == write.payload else TokenReusedError
         if isinstance(write.payload, NewPet):
             return None
         pet = self.pet(write.payload)

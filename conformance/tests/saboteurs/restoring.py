@@ -136,19 +136,19 @@ class AssignsIdsAboveTheMaximum(Correct):
 
 @breaks("restore-next")
 class FailsWhatIsBeside(Correct):
-    """A write for which no id is left fails the reads that are made together with it."""
+    """A write for which no id is left fails the replays that are made together with it."""
 
     def choose_id(self) -> int:
         if self.data.last_id == MAX_ID:
             self.noted.add(len(self.noted))
         return super().choose_id()
 
-    async def get_pet(self, pet_id: int) -> Pet | None:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         before = len(self.noted)
         await asyncio.sleep(0)
         if len(self.noted) > before:
             raise StorageError("all ids have been assigned")
-        return await super().get_pet(pet_id)
+        return await super().place_order(pet_id, at, token)
 
 
 @breaks("restore-next")

@@ -230,7 +230,7 @@ def scratch_beside(_: LocationSettings) -> AbstractAsyncContextManager[LocationS
 
 beside = replace(filed.backend(mistakes.MarksItsEnd), scratch=scratch_beside)
 SABOTEURS["MarksItsEnd"] = "store-gone", beside
-SABOTEURS["TouchesItsFile"] = "store-kept", filed.backend(mistakes.TouchesItsFile)
+SABOTEURS["LocksTheFolder"] = "store-kept", filed.backend(mistakes.LocksTheFolder)
 SABOTEURS["IdentifiesItsPath"] = "store-gone", filed.backend(mistakes.IdentifiesItsPath)
 
 # From then on: no other serves the same store again.

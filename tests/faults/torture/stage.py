@@ -204,7 +204,7 @@ class TortureStage(Stage):
             await Client(race, next(self._ahead)).write_last()
         self.clock.set(now)
         for attempt in created[:REPEATED]:  # those that expired first
-            await client.repeat(attempt)
+            await client.send(attempt.action, attempt.key, attempt.id_)
         client.close()
         race.going.set()
 

@@ -155,8 +155,7 @@ class FileTemplateRepository(Repository):
 
     def _restore_item(self, item: Pet | Order | TokenRecord) -> None:
         if isinstance(item, TokenRecord):
-            statement = "INSERT OR IGNORE INTO tokens VALUES (?, ?, ?, ?)"
-            self._execute(statement, astuple(item))
+            self._execute("INSERT OR IGNORE INTO tokens VALUES (?, ?, ?, ?)", astuple(item))
             stored = self._execute(f"{_RECORDS} WHERE token = ?", (item.value,)).fetchone()
             if TokenRecord(*stored) != item:
                 raise ConflictError("its token is taken by another record")

@@ -65,8 +65,7 @@ class StandInClient:
                 self._server.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         with self._server:
             found = self._find(keys) if keys else []
-            stored = {key: dict(self._find(only(key))).get(key) for key in conditions}
-            held = stored == conditions
+            held = all(dict(self._find(only(k))).get(k) == value for k, value in conditions.items())
             (revision,) = self._server.execute("PRAGMA user_version").fetchone()
             if held and writes:
                 revision += 1

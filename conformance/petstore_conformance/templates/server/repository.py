@@ -199,8 +199,7 @@ async def _next_id(transaction: Transaction, name: str) -> int:
 
 
 async def _last_id(transaction: Transaction, name: str) -> int:
-    last = await transaction.get(f"{name}.last")
-    return int(last or 0)
+    return int(await transaction.get(f"{name}.last") or 0)
 
 
 async def _find_record(transaction: Transaction, token: bytes) -> TokenRecord | None:
@@ -219,8 +218,7 @@ async def _find_token(transaction: Transaction, token: IdempotencyToken) -> Rece
 
 async def _add_token(transaction: Transaction, token: IdempotencyToken, id_: int) -> None:
     """Record a token, and delete two that have expired: they must not pile up."""
-    expired = KeyRange("until/", f"until/{token.now + 1:020}", 2)
-    for key, _ in await transaction.scan(expired):
+    for key, _ in await transaction.scan(KeyRange("until/", f"until/{token.now + 1:020}", 2)):
         transaction.writes |= {key: None, f"token/{key.rpartition('/')[2]}": None}
     if old := await _find_record(transaction, token.value):
         transaction.writes[_expiry(old)] = None
@@ -228,8 +226,8 @@ async def _add_token(transaction: Transaction, token: IdempotencyToken, id_: int
 
 
 def _put_record(transaction: Transaction, record: TokenRecord) -> None:
-    value = json.encode(record)
-    transaction.writes |= {f"token/{record.value.hex()}": value, _expiry(record): b""}
+    transaction.writes[f"token/{record.value.hex()}"] = json.encode(record)
+    transaction.writes[_expiry(record)] = b""
 
 
 def _expiry(record: TokenRecord) -> str:
@@ -253,8 +251,7 @@ async def _restore(transaction: Transaction, item: Pet | Order | TokenRecord) ->
     if isinstance(item, Order):
         await _check_pet(transaction, item)
     _put(transaction, item)
-    last = max(item.id, await _last_id(transaction, name))
-    transaction.writes[f"{name}.last"] = b"%d" % last
+    transaction.writes[f"{name}.last"] = b"%d" % max(item.id, await _last_id(transaction, name))
 
 
 async def _check_pet(transaction: Transaction, order: Order) -> None:

@@ -109,8 +109,7 @@ class GuardedStore:
         """
         if self._lost:
             raise WrongStoreError(self._lost)
-        notes = self._notes.read() if self._notes else []
-        known = max([self._revision, *map(int, notes)])
+        known = max([self._revision, *map(int, self._notes.read() if self._notes else [])])
         reply = await self._client.request(keys, {IDENTITY: self.store.encode(), **read}, writes)
         if not reply.held and not read:  # what has read something is repeated, and reads first
             self._lost = f"the store was not {self.store} any more"
