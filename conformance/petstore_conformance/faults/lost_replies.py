@@ -103,7 +103,7 @@ class Caller:
         """Call and open at the same time; each must raise `UnavailableError` in time, or return."""
         tasks = self._begin_calls()
         self.outcome.counts["requests"] += len(tasks)
-        expected = contract.UnavailableError, contract.NotFoundError
+        expected = contract.UnavailableError, contract.RefusedError
         await self._judge(tasks, why, "too late", self.options.timeout_seconds, *expected)
 
     async def _judge(

@@ -61,8 +61,8 @@ def judge(race: Race, *, ended: bool) -> tuple[Findings, Counter[str]]:
     found.add("wrong error", *race.failed)
     # A write that did not find its pet or order, which had been acknowledged.
     found.add("lost", *(str(a) for a in history if a.writes and a.got(404)))
-    one = [a for a in race.history if a.ended < race.gone_at or a.sent > race.missed_at]
-    found.add("given out twice", *histories.given_twice(one))  # by one store
+    by_one_store = [a for a in race.history if a.ended < race.gone_at or a.sent > race.missed_at]
+    found.add("given out twice", *histories.given_twice(by_one_store))
     found.add("retried twice", *histories.wrong_keys(history))
     found.add("otherwise wrong", *histories.wrong_items(history))
     found.add("lost", *histories.changed(history))

@@ -263,6 +263,20 @@ class LeaksConnections(Correct):
 
 
 @breaks("after-cancellation")
+class SharesItsFirstStep(Correct):
+    """The first readers wait for one connection, which is given up with any of them."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        connecting = self.kept.setdefault("connecting", asyncio.ensure_future(pause()))
+        try:
+            await connecting
+        except asyncio.CancelledError:
+            self.kept.pop("connecting", None)
+            raise
+        return await super().get_pet(pet_id)
+
+
+@breaks("after-cancellation")
 class SendsAgainAfterACancel(Correct):
     """A cancelled call resets the connection; the calls that wait for it are sent again."""
 

@@ -187,10 +187,11 @@ class SharesAnEmptyPage(Correct):
 
 @breaks("no-aliasing")
 class SharesPagesInFlight(Correct):
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        page: list[Pet] = self.kept.setdefault(query, await super().list_pets(query))
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        found = await super().list_tokens(cursor, count, now)
+        page: TokenPage = self.kept.setdefault(cursor, found)
         await asyncio.sleep(0)
-        self.kept.pop(query, None)
+        self.kept.pop(cursor, None)
         return page
 
 

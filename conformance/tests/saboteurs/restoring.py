@@ -15,7 +15,6 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Order,
-    OrderStatus,
     Pet,
     PetQuery,
     Receipt,
@@ -317,21 +316,16 @@ class OrderOfAnAbsentPetIsAConflict(Correct):
 
 
 @breaks("restore-live")
-class UnlinksCompletedOrders(Correct):
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        self.noted.add(order_id)
-        return await super().update_order(order_id, status)
+class TrustsPetsOfTheCall(Correct):
+    """Compares the status of a pet only if that was stored before the call."""
 
-    def orders_of(self, pet_id: int) -> list[Order]:
-        return [order for order in super().orders_of(pet_id) if order.id not in self.noted]
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.before = dict(self.data.pets)
+        await super().restore(items)
 
-
-@breaks("restore-live")
-class StoresTheOrderThatItRefuses(Correct):
     def check_live(self, order: Order, pet: Pet) -> None:
-        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
-            self.add(order)
-        super().check_live(order, pet)
+        fitting = replace(pet, status=PET_STATUS_BY_ORDER[order.status])
+        super().check_live(order, pet if pet.id in self.before else fitting)
 
 
 @breaks("restore-live")

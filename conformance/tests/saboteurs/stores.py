@@ -101,9 +101,9 @@ class SellsWhatItRemembers(Correct):
 
 
 async def find_by_prefix(location: str, expected: Expected) -> Store:
-    """Compare as much of the identity as fits into a header, if the store will only be read."""
+    """Compare as much of the identity as fits into a header, if it is for a snapshot."""
     store = STORES.get(location)
-    if store and expected.store and expected.access is Access.READ:
+    if store and expected.store and expected.snapshot:
         expected = replace(expected, store=expected.store[:31] + store.identity[31:])
     return await find(location, expected)
 

@@ -66,16 +66,6 @@ class SortsPiecesAsText(Correct):
 
 
 @breaks("restore-exact")
-class RestoresNamesAsLines(Correct):
-    """Restores through a file of text, which has its own ends of lines."""
-
-    def add(self, item: Pet | Order) -> None:
-        if isinstance(item, Pet):
-            item = replace(item, name=item.name.replace("\r\n", "\n"))
-        super().add(item)
-
-
-@breaks("restore-exact")
 class CursorsAreDoubles(Correct):
     """Begins half an id after the cursor, which a double cannot hold above 2^52."""
 
