@@ -254,7 +254,7 @@ class ProcessClauses(Kit):
         survivors -- one that was open all the time, or none: the location is opened again
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
         last_call -- the number of the call after whose result it ends
-        others -- how many creates are in flight then, and updates
+        others -- how many creates are in flight then, and, for each twenty, two equal updates
         """
         number = next(NUMBERS)
         name, free_id = f"killed {number}", HIGHEST + number * 10**6  # above all that are assigned

@@ -124,7 +124,7 @@ async def only_read(reader: Repository, writer: Repository) -> None:
 async def open_while_writing(location: Location) -> tuple[list[Pet | Order], set[Pet | Order]]:
     """Open a new location several times, while another handle writes.
 
-    Returns what was written, and what of it those that were opened later lack.
+    Returns what was written, and what of it others lack that were open before or are opened later.
     """
     items, missing = list[Pet | Order](), set[Pet | Order]()
 
@@ -141,11 +141,12 @@ async def open_while_writing(location: Location) -> tuple[list[Pet | Order], set
                 await asyncio.gather(*(write(other) for _ in range(5)))
             written = {*items}
             async with new.open() as later:
-                stored = await read_all(later)
-                missing.update(written.difference(stored.pets, stored.orders))
+                for stored in (await read_all(later), await read_all(reader)):
+                    missing.update(written.difference(stored.pets, stored.orders))
 
-    async with location.new() as new, new.open() as writer:
+    async with location.new() as new, new.open() as writer, new.open() as reader:
         await watch(open_others, [partial(write, writer, number) for number in range(5)])
+        await check_agreement(reader)
     return items, missing
 
 

@@ -129,9 +129,8 @@ class StoreClauses(Kit):
             for expected in (Expected(store=identity), ONLY_OPEN, Expected(access=Access.READ)):
                 async with location.open(expected) as again:
                     assert again.store == identity
-                    reading: Any = asyncio.gather(read_all(again), read_records(again, 9))
-                    assert [*await reading] == stored
-                    await again.check()
+                    reads = read_all(again), read_records(again, 9), again.check()
+                    assert [*await asyncio.gather(*reads)] == [*stored, None]
             async with location.new() as empty:
                 async with empty.open() as repository:
                     identity = repository.store
