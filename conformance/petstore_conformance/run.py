@@ -20,9 +20,9 @@ from petstore import __version__
 from petstore.contract import CONTRACT
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.harness import documents
+from petstore_conformance.harness.alarm import signals_to_stop
 from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.kit import sentences
-from petstore_conformance.harness.signals import signals_to_stop
 from petstore_conformance.reporter import ClauseResult, Reporter
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Token
+from conformance.tests.correct import Correct, Store, Token
 from conformance.tests.filed import Filed, FileSettings
 from petstore.contract import (
     Access,
@@ -41,7 +42,21 @@ class WaitsOnTheLoop(Filed):
         await super().check()
 
 
-class GivesUpOnALock(Filed):
+class Unseen(Filed):
+    """Its driver is compiled, so that none of its steps is seen, and its disk takes a moment."""
+
+    def save(self) -> None:
+        profile = sys.getprofile()
+        sys.setprofile(None)
+        super().save()
+        sys.setprofile(profile)
+
+    def write(self, store: Store) -> None:
+        sleep(0.002)
+        super().write(store)
+
+
+class GivesUpOnALock(Unseen):
     """Waits no longer than a second for the lock of another process."""
 
     @asynccontextmanager
@@ -339,3 +354,7 @@ class UpdatesInTwoCommits(Filed):
             half.pets = before.pets
             self.write(half)
         super().save()
+
+
+class UpdatesInTwoUnseenCommits(Unseen, UpdatesInTwoCommits):
+    """No step shows when it can be killed between its commits."""

@@ -17,10 +17,10 @@ from petstore_conformance.clauses import cancellation, costs, methods, processes
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.alarm import OverdueError
-from petstore_conformance.harness.breadth import NARROW_FIRST, begin_with
 from petstore_conformance.harness.kit import clauses, sentences
-from petstore_conformance.model import calls, timing
+from petstore_conformance.model import calls
 from petstore_conformance.model.values import REX, make_token
+from petstore_conformance.reporter import NARROW_FIRST, begin_with
 from petstore_memory import MemorySettings
 from petstore_memory import backend as memory
 
@@ -83,7 +83,7 @@ def any_share(monkeypatch: pytest.MonkeyPatch) -> None:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip shrinking, do not wait long for calls that hang, and judge on a busy machine, too."""
     monkeypatch.setattr(cores, "read", dict)
-    monkeypatch.setattr(timing, "SLOW_SECONDS", 60)  # try all values
+    monkeypatch.setattr(effort, "SLOW_SECONDS", 60)  # try all values
     monkeypatch.setattr(costs, "COMPARED_SECONDS", 2)  # half a second misses 2 ms beside others
     monkeypatch.setattr(costs, "FILL_SECONDS", 10)
     monkeypatch.setattr(calls, "LATER_SECONDS", 2)

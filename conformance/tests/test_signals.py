@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from petstore_conformance.harness.signals import signals_to_stop, uninterrupted
+from petstore_conformance.harness.alarm import signals_to_stop, uninterrupted
 
 
 @pytest.fixture(autouse=True)

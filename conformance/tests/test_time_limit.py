@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -205,20 +204,6 @@ def test_a_process_has_too_little_of_a_core_if_it_waits_for_one_longer_than_it_r
     counted = Cores()
     monkeypatch.setattr(cores, "read", lambda: {"new": (ran * 10**9, waited * 10**9)})
     assert bool(counted.shortage()) is short
-
-
-@pytest.mark.parametrize(("others", "short"), [((10, 90), True), ((10, 5), False)])
-def test_a_server_counts_that_this_process_has_not_started(
-    others: tuple[int, int], short: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waited for a core, or for requests, and this process always had one."""
-    monkeypatch.setattr(cores, "monotonic", iter([0.0, 100.0]).__next__)
-    counted = Cores()
-    me = str(threading.get_native_id())
-    times = {me: (5, 0), "server": others}
-    times = {name: (ran * 10**9, waited * 10**9) for name, (ran, waited) in times.items()}
-    monkeypatch.setattr(cores, "read", lambda: times)
-    assert ("the processes of this machine waited 90 s" in (counted.shortage() or "")) is short
 
 
 @asynccontextmanager

@@ -14,9 +14,8 @@ from petstore_conformance.faults import linearizability
 from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse
 from petstore_conformance.faults.linearizability import operations_of
 from petstore_conformance.faults.races import Race
-from petstore_conformance.faults.services import RunningService
+from petstore_conformance.faults.services import Endpoint, RunningService
 from petstore_conformance.faults.verdicts import judge
-from petstore_conformance.faults.wire import Endpoint
 
 from tests.faults.torture.stage import confirmed
 

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from petstore_conformance import RemoteConformance
 from petstore_conformance.faults.histories import RecordedResponse
-from petstore_conformance.faults.services import RunningService
-from petstore_conformance.faults.wire import ClientConnection, Endpoint
+from petstore_conformance.faults.services import ClientConnection, Endpoint, RunningService
 
 from petstore.config.settings import Settings
 from petstore.contract import (

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 from petstore_conformance.faults.races import Client, Race, play
+from petstore_conformance.faults.services import Endpoint
 from petstore_conformance.faults.verdicts import judge
-from petstore_conformance.faults.wire import Endpoint
 
 from tests.support.command import run_command
 from tests.support.services import Live, process

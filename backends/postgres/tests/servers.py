@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import asyncpg
-from petstore_conformance.faults.services import send
+from petstore_conformance.harness.alarm import send
 
 from backends.postgres.tests.binaries import NEW, USER, environment, own, reachable, run, template
 from tests.support import waiting

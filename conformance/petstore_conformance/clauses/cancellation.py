@@ -25,7 +25,16 @@ from petstore_conformance.clauses.orders import add_pet, check_agreement, place_
 from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, within
-from petstore_conformance.harness.effort import WRITES, current
+from petstore_conformance.harness.effort import (
+    SLOW_SECONDS,
+    WRITES,
+    Length,
+    current,
+    measure,
+    sample,
+    time_limit,
+    yield_to_others,
+)
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import (
     AnyCall,
@@ -37,14 +46,6 @@ from petstore_conformance.model.calls import (
 )
 from petstore_conformance.model.model import Stored
 from petstore_conformance.model.reads import check_shown, look_up, read_all, read_each
-from petstore_conformance.model.timing import (
-    SLOW_SECONDS,
-    Length,
-    measure,
-    sample,
-    time_limit,
-    yield_to_others,
-)
 from petstore_conformance.model.values import AT, NOW, REX
 
 TRIAL_SECONDS = 15.0  # then no trial begins: a slow repository is cancelled at fewer moments

@@ -35,12 +35,18 @@ from petstore_conformance.clauses.orders import (
     status_of,
 )
 from petstore_conformance.clauses.pets import check_lives
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import (
+    Length,
+    current,
+    measure,
+    sample,
+    time_limit,
+    yield_to_others,
+)
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import AnyCall, create, kind, watch
 from petstore_conformance.model.model import AnyQuery
 from petstore_conformance.model.reads import check_shown, each, every_filter, read_all, read_page
-from petstore_conformance.model.timing import Length, measure, sample, time_limit, yield_to_others
 from petstore_conformance.model.values import AT, NOW, REX, make_token
 
 CALLS_AT_ONCE: Final = 800  # nearly as many as a client may have in flight: 888 by default

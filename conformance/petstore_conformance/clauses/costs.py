@@ -31,11 +31,10 @@ from petstore.contract import (
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, give
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, order_and_cancel, place_at
 from petstore_conformance.harness.alarm import OverdueError
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import current, sample, time_limit
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import AnyCall
 from petstore_conformance.model.reads import read_page
-from petstore_conformance.model.timing import sample, time_limit
 from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, REX, make_token, record_of
 
 HELD_SECONDS: Final = 0.1  # how long a call may hold the event loop

@@ -38,6 +38,7 @@ from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order, restore_before_a_refusal
 from petstore_conformance.clauses.tokens import create_many
 from petstore_conformance.harness.alarm import OverdueError
+from petstore_conformance.harness.effort import Length, fill, measure, sample, yield_to_others
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
     Kit,
@@ -48,7 +49,6 @@ from petstore_conformance.harness.kit import (
 from petstore_conformance.model.calls import AnyCall, cancel, check_no_late_effects, create, settle
 from petstore_conformance.model.model import Payload, Stored, send
 from petstore_conformance.model.reads import check_page, read_all
-from petstore_conformance.model.timing import Length, fill, measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,

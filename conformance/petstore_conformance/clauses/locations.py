@@ -24,6 +24,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.methods import Given, all_calls_of, attempt, close_in_flight, give
 from petstore_conformance.clauses.pets import add_pets
+from petstore_conformance.harness.effort import measure, sample, yield_to_others
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
     Kit,
@@ -34,7 +35,6 @@ from petstore_conformance.harness.kit import (
 from petstore_conformance.model.calls import cancel
 from petstore_conformance.model.model import Stored
 from petstore_conformance.model.reads import read_all
-from petstore_conformance.model.timing import measure, sample, yield_to_others
 from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 SECONDS_FOR_LOCATIONS = 4  # for filling locations: where that is slow, fewer of them are made

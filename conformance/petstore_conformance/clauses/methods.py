@@ -24,10 +24,9 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, place_at
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
-from petstore_conformance.harness.effort import WRITES
+from petstore_conformance.harness.effort import WRITES, measure, sample
 from petstore_conformance.harness.kit import Location
 from petstore_conformance.model.calls import AnyCall
-from petstore_conformance.model.timing import measure, sample
 from petstore_conformance.model.values import AT, NOW, REX, make_token
 
 LOCAL: Final = ("check", "list_tokens", "restore")  # the methods that a service does not pass on

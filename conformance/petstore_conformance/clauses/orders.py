@@ -30,6 +30,7 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
+from petstore_conformance.harness.effort import fill, sample
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import READERS, kind, one_effect, watch
 from petstore_conformance.model.reads import (
@@ -41,7 +42,6 @@ from petstore_conformance.model.reads import (
     read_all,
     read_page,
 )
-from petstore_conformance.model.timing import fill, sample
 from petstore_conformance.model.values import AT, MANY, TIMES, absent_ids, make_token
 
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)

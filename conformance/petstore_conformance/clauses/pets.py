@@ -26,6 +26,7 @@ from petstore.contract import (
     TokenRecord,
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, place_at
+from petstore_conformance.harness.effort import fill, sample
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import create
 from petstore_conformance.model.model import AnyQuery, matching
@@ -38,7 +39,6 @@ from petstore_conformance.model.reads import (
     read_each,
     read_page,
 )
-from petstore_conformance.model.timing import fill, sample
 from petstore_conformance.model.values import (
     AT,
     CATEGORIES,

@@ -8,7 +8,7 @@ from math import ceil
 from operator import methodcaller
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -40,19 +40,21 @@ from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import create_at_once, only_read, write_each_kind
 from petstore_conformance.harness.alarm import OverdueError, within
 from petstore_conformance.harness.child import Child, child, opened_meanwhile
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.cores import Cores
+from petstore_conformance.harness.effort import current, measure, time_limit
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import Call, cancel, create, explain, watch, write_once
 from petstore_conformance.model.model import Model, Payload, Write, created, send
 from petstore_conformance.model.reads import check_shown, read_all
-from petstore_conformance.model.timing import measure, time_limit
 from petstore_conformance.model.values import AT, REX, make_token
 
 KILLS: Final = 20  # at most so many processes are killed after a step: of SQL, after each third
 KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
 PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
+FEW_STEPS: Final = 2  # of a call: its driver may make others that are not seen, so it is timed
+FRACTIONS: Final = (0.2, 0.4, 0.6, 0.8)  # after which of a call a process is paused then
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
 LOCKED_SECONDS: Final = 1.5  # how long one keeps its locks: some engines wait for a second
 
@@ -67,13 +69,13 @@ def call_of(change: Change) -> Call:
     return Call(methodcaller("update_order", *change), change)
 
 
-async def change_beside(one: Repository, other: Child, step: int, *changes: Change) -> bool:
+async def change_beside(one: Repository, other: Child, moment: float, *changes: Change) -> bool:
     """Make the first change in a process, and the others here while that is paused.
 
-    step -- after which of its writes the process is paused; returns whether it was
+    moment -- when it is paused, as of `Child.paused_at`; returns whether it was
     """
     stored, calls = await read_all(one), [*map(call_of, changes)]
-    async with other.paused_at(calls[0].run(other), step) as changing:
+    async with other.paused_at(calls[0].run(other), moment) as changing:
         is_paused = not changing.done()
         for call in calls[1:]:
             await call.run(one)
@@ -83,10 +85,10 @@ async def change_beside(one: Repository, other: Child, step: int, *changes: Chan
 
 
 async def cancel_while_it_waits(repository: Repository, pet_id: int) -> None:
-    """Order a pet twice at once; if that takes long, read it, and cancel the first call."""
+    """Order a pet often at once; if that takes long, read it, and cancel all calls but one."""
     call = partial(attempt, partial(repository.place_order, pet_id, AT))
     update = partial(repository.update_order, MAX_ID, OrderStatus.CANCELLED)
-    calls = (call, call, partial(repository.create_pet, REX), partial(attempt, update))
+    calls = (*[call] * 20, partial(repository.create_pet, REX), partial(attempt, update))
     first, second, *others = (asyncio.create_task(make()) for make in calls)
     await asyncio.wait({first, second}, timeout=0.1)
     reading = asyncio.create_task(repository.get_pet(pet_id))
@@ -151,15 +153,18 @@ class ProcessClauses(Kit):
             await watch(partial(create_at_once, handles, 40), checks * 8)
             return steps
 
-    async def _wait_for_a_lock(self, one: Repository, other: Child) -> None:
+    async def _wait_for_a_lock(self, one: Repository, other: Child, times: list[float]) -> None:
         """Make calls while another process stands still that has locked what they need."""
-        holds = list[float]()
-        for step in range(1, PAUSES):
+        holds, current().cores = list[float](), Cores()  # how busy it was before does not matter
+        for moment in (*range(1, PAUSES), *times):
             pet_id, begin = await add_pet(one), monotonic()
             ordering = attempt(partial(other.place_order, pet_id, AT))
-            async with other.paused_at(ordering, step, LOCKED_SECONDS) as paused:
-                held = await longest_hold(partial(cancel_while_it_waits, one, pet_id))
+            async with other.paused_at(ordering, moment, LOCKED_SECONDS) as paused:
+                waiting = asyncio.create_task(cancel_while_it_waits(one, pet_id))
+                held = await longest_hold(partial(asyncio.wait, [waiting]))
             await paused
+            if (error := waiting.exception()) and held < HELD_SECONDS:
+                raise error
             if monotonic() > begin + LOCKED_SECONDS / 2:  # it has waited
                 holds.append(held)
                 if held < HELD_SECONDS or len(holds) == 3:  # a busy machine may hold it, too
@@ -170,18 +175,24 @@ class ProcessClauses(Kit):
     async def _pause_between_steps(self, location: Location) -> None:
         """Make writes while another process stands still between two steps of such a write."""
         async with location.new() as new, new.open() as one, child(new, last_write=0) as other:
-            for step in (1, 2, *range(3 + current().random.randrange(2), PAUSES, 2)):
-                pet_id, placed = await add_pet(one), await place_orders(one, 2)
-                creating, placing = Write(REX, f"{step}"), Write(pet_id, f"{step}")
-                trials: list[list[Change]] = [[creating] * 2, [placing, Write(pet_id), placing]]
-                for order, statuses in zip(placed, permutations(FINAL_STATUSES), strict=True):
-                    trials.append([*((order.id, to) for to in statuses), Write(order.pet_id)])
-                paused = [await change_beside(one, other, step, *trial) for trial in trials]
-                if not any(paused):
-                    break
-            await self._wait_for_a_lock(one, other)
+            _, (length, _) = [await measure(other.create_pet(REX)) for _ in range(2)]
+            times = [part * length.seconds for part in FRACTIONS]
+            steps = (1, 2, *range(3 + current().random.randrange(2), PAUSES, 2))
+            seen = [step for step in steps if await self._pause(one, other, step)]
+            for moment in times if len(seen) < FEW_STEPS else ():
+                await self._pause(one, other, moment)
+            await self._wait_for_a_lock(one, other, times)
             await add_pet(other)  # the lock is not kept for a call that was cancelled
             await check_agreement(one)
+
+    async def _pause(self, one: Repository, other: Child, moment: float) -> bool:
+        """Pause another process in writes of each kind, and make others; return whether it was."""
+        pet_id, placed = await add_pet(one), await place_orders(one, 2)
+        creating, placing = Write(REX, f"{moment}"), Write(pet_id, f"{moment}")
+        trials: list[list[Change]] = [[creating] * 2, [placing, Write(pet_id), placing]]
+        for order, statuses in zip(placed, permutations(FINAL_STATUSES), strict=True):
+            trials.append([*((order.id, to) for to in statuses), Write(order.pet_id)])
+        return any([await change_beside(one, other, moment, *trial) for trial in trials])
 
     async def _make_new_locations(self, location: Location) -> None:
         """Let two processes make their first new location: each must have its own."""
@@ -204,13 +215,18 @@ class ProcessClauses(Kit):
         """Writes are saved on closing, by a timer, or in several steps."""
         if not location.backend.shared:  # otherwise another clause does so
             await self._make_new_locations(location)
-        steps = await self._write_and_kill(location)
+        steps, seconds = await self._write_and_kill(location)
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls: an update, a restore, create, order and update; an equal update and create.
-        endings = [{"others": 40}, *({"last_call": call} for call in (1, 2, 2, 4, 5, 7))]
+        endings: list[dict[str, Any]] = [
+            {"others": 40},
+            *({"last_call": call} for call in (1, 2, 2, 4, 5, 7)),
+        ]
         endings += [{"others": 40, "last_call": call} for call in (17, 22)]
         endings += [{"step": step} for step in range(first, steps + 1, every)]
+        if steps < FEW_STEPS * 9:  # so many writes are made
+            endings += [{"after": seconds * (n + 0.5) / KILLS / 2} for n in range(2 * KILLS)]
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
         async def kill_some(place: Location, *survivors: Repository) -> None:
@@ -246,25 +262,29 @@ class ProcessClauses(Kit):
         location: Location,
         *survivors: Repository,
         step: int = 0,
+        after: float = 0,
         others: int = 0,
         last_call: int | None = None,
-    ) -> int:
-        """Write in a process that is killed, and compare; return how many steps it made.
+    ) -> tuple[int, float]:
+        """Write in a process that is killed, and compare; return its steps, and the seconds.
 
         survivors -- one that was open all the time, or none: the location is opened again
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
+        after -- after how many seconds it ends, if not 0
         last_call -- the number of the call after whose result it ends
         others -- how many creates are in flight then, and, for each twenty, two equal updates
         """
         number = next(NUMBERS)
         name, free_id = f"killed {number}", HIGHEST + number * 10**6  # above all that are assigned
         acknowledged = list[Pet | Order]()
-        async with child(location, last_write=step, last_call=last_call) as killed:
+        async with child(location, last_write=step, last_call=last_call, after=after) as killed:
+            begin = monotonic()
             with suppress(UnavailableError):
                 for order in await killed.list_orders(OrderQuery(0, 1, OrderStatus.PLACED)):
                     acknowledged.append(await killed.update_order(order.id, OrderStatus.COMPLETED))
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items
+            seconds = monotonic() - begin
             placed = await place_orders(killed, others // 20)
             news = [NewPet("in flight", n // 2) for n in range(others)]  # each of them twice
             tokens = [make_token(f"{name} {it}", it) if it.category_id % 2 else None for it in news]
@@ -272,6 +292,8 @@ class ProcessClauses(Kit):
             writes = [killed.update_order(order.id, OrderStatus.COMPLETED) for order in changed]
             writes += map(create, repeat(killed), news, tokens)
             tasks = [asyncio.create_task(write) for write in writes]
+            for task in tasks:  # asyncio reports none of which nobody asks, after a failure
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
             if tasks:
                 until = asyncio.ALL_COMPLETED if last_call else asyncio.FIRST_COMPLETED
                 await asyncio.wait(tasks, return_when=until)
@@ -298,4 +320,4 @@ class ProcessClauses(Kit):
             assert [pet.status for pet in pets] == [PetStatus.SOLD]
             found = [order.status for order in stored.orders if order.pet_id == pets[0].id]
             assert sorted(found) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
-        return killed.writes
+        return killed.writes, seconds

@@ -27,17 +27,15 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet
 from petstore_conformance.clauses.restore import pet_and_order
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import MANY_SECONDS, current, sample, time_limit
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import watch
 from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.reads import check_shown, check_types, each, read_all, read_each
-from petstore_conformance.model.timing import sample, time_limit
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
     DIGESTS,
-    MANY_SECONDS,
     NOW,
     PAST,
     REX,

@@ -29,7 +29,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, place_at, place_orders, status_of
 from petstore_conformance.clauses.tokens import count_stored
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import current, measure, sample, yield_to_others
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import READERS, create, watch
 from petstore_conformance.model.model import AnyItem, AnyQuery, Stored, created, send
@@ -44,7 +44,6 @@ from petstore_conformance.model.reads import (
     read_each,
     read_page,
 )
-from petstore_conformance.model.timing import measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -144,8 +143,8 @@ async def refuse(repository: Repository, error: type[RefusedError], *items: Pet 
     with pytest.raises(error):
         await repository.restore(items)
     for item in {*items[:-1]}:
-        found, _ = await look_up(repository, item)
-        assert found == item, NOT_STORED
+        get: Any = repository.get_pet if isinstance(item, Pet) else repository.get_order
+        assert await get(item.id) == item, NOT_STORED
 
 
 async def restore_before_a_refusal(repository: Repository, distance: int) -> int:
@@ -318,8 +317,10 @@ class RestoreClauses(Kit):
         pets, orders, free = [*RESTORED_PETS, own], [*RESTORED_ORDERS], count(2**45)
         for item in (*RESTORED_ITEMS, own):
             for other in conflicting(item):
-                pets.append(Pet(next(free), "before", 1))
-                await refuse(repository, ConflictError, pets[-1], other)
+                pet, order = pet_and_order(next(free))
+                pets.append(pet)
+                orders.append(order)
+                await refuse(repository, ConflictError, pet, order, other)
         for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
             await refuse(repository, ConflictError, one, replace(one, name="second"))
             pets.append(one)

@@ -37,12 +37,11 @@ from petstore_conformance.clauses.orders import (
 )
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order, refuse
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import current, fill, measure, sample, time_limit
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import READERS, create, watch, write_once
 from petstore_conformance.model.model import send
 from petstore_conformance.model.reads import check_shown, every_filter, read_all, read_page
-from petstore_conformance.model.timing import fill, measure, sample, time_limit
 from petstore_conformance.model.values import AT, PAST, REX, make_token, record_of
 
 READING_SECONDS: Final = 8  # then no more is written to be read: a slow store writes less

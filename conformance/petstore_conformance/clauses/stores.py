@@ -29,11 +29,11 @@ from petstore_conformance.clauses.methods import give
 from petstore_conformance.clauses.orders import add_pet, check_agreement, place_at, place_orders
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.harness.effort import sample, yield_to_others
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import cancel, watch
 from petstore_conformance.model.reads import read_all
-from petstore_conformance.model.timing import sample, yield_to_others
 from petstore_conformance.model.values import REX, TIMES, make_token
 
 ONLY_OPEN = Expected(access=Access.WRITE)

@@ -21,11 +21,11 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.clauses.orders import add_pet, check_agreement, status_of
+from petstore_conformance.harness.effort import fill, measure, sample, yield_to_others
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import cancel, kind, one_effect
 from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.reads import check_types, read_all
-from petstore_conformance.model.timing import fill, measure, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -273,12 +273,10 @@ class ExpiryClauses(Kit):
     async def _expire_together(self, repository: Repository, begin: int) -> None:
         """Use hundreds of tokens again at once, of which the records have just expired."""
         number = len(await sample(repository, range(300), together=True))
-        first = await create_many(repository, number, begin)
-        second = await create_many(repository, number, begin + DAY_SECONDS)
+        times = begin, begin + DAY_SECONDS, begin + DAY_SECONDS
+        first, second, third = [await create_many(repository, number, now) for now in times]
         assert len({receipt.id for receipt in (*first, *second)}) == len(first) + len(second)
-        third = await create_many(repository, number, begin + DAY_SECONDS)
-        for receipt, again in zip(second, third, strict=False):
-            assert again == replace(receipt, replayed=True)
+        assert third == [replace(receipt, replayed=True) for receipt in second[: len(third)]]
 
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
         """Let many records expire, each when it must, whatever is tried with it before."""

@@ -16,7 +16,7 @@ from typing import Final
 from petstore.contract import OrderStatus, PetStatus
 from petstore_conformance.faults import histories
 from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse
-from petstore_conformance.faults.wire import ClientConnection, Endpoint, set_event
+from petstore_conformance.faults.services import ClientConnection, Endpoint, set_event
 
 _PETS, _ORDERS = "/v1/pets", "/v1/store/orders"
 PATHS = {"pet": _PETS, "order": _ORDERS, "pets": _PETS, "orders": _ORDERS}

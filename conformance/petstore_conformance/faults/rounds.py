@@ -17,11 +17,10 @@ from petstore_conformance.faults import stages
 from petstore_conformance.faults.lost_replies import Caller
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import Race, play
-from petstore_conformance.faults.services import SERVING_SECONDS
+from petstore_conformance.faults.services import SERVING_SECONDS, Endpoint
 from petstore_conformance.faults.stages import Stage
 from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import BY_TIME, RoundOutcome
-from petstore_conformance.faults.wire import Endpoint
 from petstore_conformance.harness.alarm import OverdueError, alarm, within
 from petstore_conformance.harness.cores import Cores
 
@@ -161,7 +160,6 @@ class Rounds:
                 try:
                     await self._race(stage, outcome, number, plan)
                 finally:
-                    self._cores.note()
                     stage.close()
 
     async def _race(

@@ -21,6 +21,7 @@ from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import NO_RESPONSE, Client, Race, served
 from petstore_conformance.faults.subjects import FaultOptions, ServerCommand, Subject
 from petstore_conformance.faults.verdicts import Findings, judge
+from petstore_conformance.harness.alarm import send
 
 PROXY_FAULTS: Final = ("delay", "stall", "cut", "drop", "disconnect", "refuse")
 EMPTY: Final = "server-empty"
@@ -156,7 +157,7 @@ class Stage:
 
     async def kill_worker(self) -> None:
         """Kill one worker, and wait until another one has taken its place."""
-        services.send(self.random.choice(await self.all_workers()), signal.SIGKILL)
+        send(self.random.choice(await self.all_workers()), signal.SIGKILL)
         await self.recover("kill-worker")  # the others respond meanwhile
         await self.all_workers()
 
@@ -270,7 +271,7 @@ class Stage:
     async def _replace_a_worker(self) -> None:
         """Kill a worker; what replaces it must serve nothing, also once it could."""
         old, live = set(await self.all_workers()), self.race.target.live
-        services.send(self.random.choice(sorted(old)), signal.SIGKILL)
+        send(self.random.choice(sorted(old)), signal.SIGKILL)
         await _until(lambda: not old.issuperset(live.workers()), services.SERVING_SECONDS)
         end = time.monotonic() + self.options.timeout_seconds
         while time.monotonic() < end:

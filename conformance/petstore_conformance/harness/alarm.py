@@ -1,10 +1,12 @@
-"""Time limits. One of them holds even if a plugin loops forever or swallows cancellation."""
+"""Time limits and signals. One limit holds even if a plugin loops or swallows cancellation."""
 
 import asyncio
+import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from time import monotonic
 from types import FrameType
@@ -22,6 +24,15 @@ class AlarmError(BaseException):
 
 class OverdueError(AssertionError):
     """Something has not ended in time. Nothing else is wrong, so a busy machine may explain it."""
+
+
+def is_late(clause: str, error: BaseException) -> bool:
+    """Return whether a clause failed only because something did not end or was not available.
+
+    That says little of the cause, except where the clause says that everything is available.
+    """
+    unavailable = isinstance(error, UnavailableError) and clause != "healthy"
+    return unavailable or isinstance(error, OverdueError)
 
 
 @contextmanager
@@ -110,3 +121,50 @@ def alarm(seconds: float, what: str = "the test") -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, left, interval)
     if rung:  # also if it was swallowed
         raise OverdueError(f"{what} has not ended within {seconds:g} s") from rung[0]
+
+
+@contextmanager
+def signals_to_stop() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether a signal to stop has arrived since it was last called.
+
+    The handler of a signal raises an exception. That may be lost: in a callback of the garbage
+    collector, or while a generator is cleaned up.
+    """
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        for end in (reader, writer):
+            end.setblocking(False)
+
+        def arrived() -> bool:
+            with suppress(BlockingIOError):
+                numbers = reader.recv(4096)
+                return not {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}.isdisjoint(numbers)
+            return False
+
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield arrived
+        finally:
+            signal.set_wakeup_fd(previous)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: an interrupted cleanup would leave something."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting = list[tuple[int, FrameType | None]]()
+    handler = signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting and callable(handler):
+            handler(*waiting.pop())
+
+
+def send(process: int, signal_: int) -> None:
+    """Send a signal to a process, unless it has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal_)

@@ -1,8 +1,4 @@
-"""A repository in another process, which can be killed; `served` is the code of that process.
-
-They exchange pickled messages, each after its length. The first one holds the backend and its
-settings, so the backend's functions must be importable by their names.
-"""
+"""A repository in another process, which can be killed; `served` is the code of that process."""
 
 import asyncio
 import os
@@ -10,20 +6,25 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from statistics import median
+from types import ModuleType
 from typing import Any, Final
 
 from petstore.contract import UnavailableError
 from petstore_conformance.harness import served
-from petstore_conformance.harness.alarm import CANCEL_SECONDS, timed
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, send, timed
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Location
 from petstore_conformance.harness.served import PAUSED, READY, RESUMED, pack, receive
 
+_FORKING: Final = get_context("forkserver")
+_FORKING.set_forkserver_preload([served.__name__])  # what it imports takes 0.1 s each time
 STILL_SECONDS: Final = 0.01  # for how long a process is stopped, besides the length of ten writes
 
 
@@ -33,30 +34,30 @@ class Child(Forwarding):
     writes -- the number of calls of functions that write, up to its last result, if it counts them
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        self._process, self._input = process, process.stdin
+    def __init__(
+        self, process: BaseProcess, to_it: asyncio.WriteTransport, from_it: asyncio.StreamReader
+    ) -> None:
+        assert process.pid is not None
+        self._process, self._id, self._input = process, process.pid, to_it
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {READY: asyncio.Future()}
         self.store = ""  # until it is open
         self.writes, self._still = 0, False
-        self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._read(from_it))
 
-    async def open(self, given: bytes) -> None:
-        """Let the other process open the repository that it is given. Raises what `open` raises."""
-        self._input.write(given)
+    async def open(self) -> None:
+        """Let the other process open its repository. Raises what `open` raises there."""
+        self._input.write(pack((PAUSED, 0)))  # it waits for the first message
         self.store = await self._results[READY]
-        current().cores.note()  # it may end by itself
 
-    async def kill(self) -> None:
-        """End the process at once; calls in flight raise `UnavailableError`."""
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGSTOP)  # at once: to read its times takes longer
-            try:
-                current().cores.note()
-            finally:
-                self._process.kill()
-        await self._process.wait()
+    async def kill(self, *, closes: bool = False) -> None:
+        """End the process, which may close its repository first; no call stays in flight."""
+        if closes:
+            self._input.close()
+            await asyncio.wait({self._reader}, timeout=CANCEL_SECONDS)
+        self._process.kill()
+        self._process.join()
+        self._input.close()
         await self._reader
 
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
@@ -70,18 +71,24 @@ class Child(Forwarding):
 
     @asynccontextmanager
     async def paused_at(
-        self, call: Coroutine[Any, Any, Any], step: int, seconds: float = 0
+        self, call: Coroutine[Any, Any, Any], moment: float, seconds: float = 0
     ) -> AsyncIterator["asyncio.Task[Any]"]:
-        """Begin a call; in the block, its process is stopped after so many of its writes.
+        """Begin a call; in the block, its process is stopped at a moment. Yields the call.
 
         It goes on after these seconds, or when others must have ended or wait for what it has
-        locked. Yields the call, which has ended if it makes fewer writes. Only with a `last_write`.
+        locked.
+
+        moment -- an int: after so many writes, if there are; a float: after so many seconds
         """
         self._results[PAUSED] = stopped = asyncio.Future[Any]()
-        self._input.write(pack((PAUSED, step)))
+        if isinstance(moment, int):
+            self._input.write(pack((PAUSED, moment)))
         calling = asyncio.create_task(call)
         calling.add_done_callback(lambda it: it.cancelled() or it.exception())  # if the block fails
-        await asyncio.wait({calling, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        limit = moment if isinstance(moment, float) else None
+        await asyncio.wait({calling, stopped}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if limit:
+            send(self._id, signal.SIGSTOP)
         taken = median(current().write_seconds[False][-100:] or [0])
         seconds = seconds or STILL_SECONDS + 10 * taken
         over = threading.Event()
@@ -91,24 +98,23 @@ class Child(Forwarding):
             yield calling
         finally:
             over.set()
+            send(self._id, signal.SIGCONT)
             self._input.write(pack((PAUSED, 0)))
             self._results.pop(PAUSED, None)
             await self._go_on()
 
     def _signal(self, over: threading.Event, seconds: float) -> None:
         while not over.wait(seconds):
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGCONT)
+            send(self._id, signal.SIGCONT)
 
     async def _go_on(self) -> None:
         """Let the process go on, again and again until it says so."""
-        while self._still and self._process.returncode is None:
-            self._process.send_signal(signal.SIGCONT)
+        while self._still:
+            send(self._id, signal.SIGCONT)
             await asyncio.sleep(0.001)
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while message := await receive(self._process.stdout):
+    async def _read(self, messages: asyncio.StreamReader) -> None:
+        while message := await receive(messages):
             number, outcome, self.writes = message
             if number in (PAUSED, RESUMED):
                 self._still = number == PAUSED
@@ -121,19 +127,21 @@ class Child(Forwarding):
                 result.set_exception(outcome)
             else:
                 result.set_result(outcome)
+        self._still = False
         for result in self._results.values():
             if not result.done():
                 result.set_exception(UnavailableError("the process has ended"))
 
 
 @asynccontextmanager
-async def child(
+async def child(  # noqa: PLR0913 - each of the others has a default
     location: Location,
     *,
     notes: str = "",
     closes: bool = False,
     last_write: int | None = None,
     last_call: int | None = None,
+    after: float = 0,
 ) -> AsyncIterator[Child]:
     """Open a location in another process, which is killed when the block ends.
 
@@ -142,9 +150,10 @@ async def child(
     last_write -- once it is open, the process counts its writes, and ends at once after this one; 0
         only counts
     last_call -- the process ends at once when it has sent the result of this call; the first is 0
+    after -- the process ends so many seconds after it has opened the location, if not 0
     """
-    async with _start(closes=closes) as repository:
-        await repository.open(_given(location, notes, last_write, last_call))
+    async with _start(location, notes, last_write, last_call, after, closes=closes) as repository:
+        await repository.open()
         yield repository
 
 
@@ -156,42 +165,45 @@ async def opened_meanwhile(
 
     meanwhile -- called while the process is stopped after so many of the writes of opening
     """
-    async with _start() as repository:
-        opening = repository.open(_given(location, notes, 0))
-        async with repository.paused_at(opening, step) as opened:
+    async with _start(location, notes, 0, None, 0) as repository:
+        async with repository.paused_at(repository.open(), step) as opened:
             await meanwhile()
         await opened
         yield repository
 
 
-def _given(
-    location: Location, notes: str, last_write: int | None = None, last_call: int | None = None
-) -> bytes:
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the script that runs: a new process would import it, and so perhaps run the kit."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
-        return pack((location.backend, location.settings, notes, last_write, last_call))
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@asynccontextmanager
+async def _start(
+    location: Location, *more: str | float | None, closes: bool = False
+) -> AsyncIterator[Child]:
+    try:
+        given = pickle.dumps((location.backend, location.settings, *more))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
             f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"
             " type of the settings be importable by their names, at the top level of a module."
         ) from error
-
-
-@asynccontextmanager
-async def _start(*, closes: bool = False) -> AsyncIterator[Child]:
-    script = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({served.__file__!r}"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"{script}, run_name='__main__')"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"TZ": "Asia/Kathmandu"},  # local time must not be stored
-    )
-    repository = Child(process)
+    loop, from_it = asyncio.get_running_loop(), asyncio.StreamReader()
+    (its_input, input_), (output, its_output) = _FORKING.Pipe(False), _FORKING.Pipe(False)
+    environment = os.environ | {"TZ": "Asia/Kathmandu"}  # local time must not be stored
+    with its_input, its_output, _without_main():
+        arguments = its_input, its_output, environment, given
+        process = _FORKING.Process(target=served.run, args=arguments)
+        process.start()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(from_it), output)
+    to_it, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_)
+    repository = Child(process, to_it, from_it)
     try:
         yield repository
     finally:
-        if closes:
-            assert process.stdin is not None
-            process.stdin.close()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), CANCEL_SECONDS)
-        await repository.kill()
+        await repository.kill(closes=closes)

@@ -1,6 +1,5 @@
 """Whether something was slow because this process, or its server, had to wait for a core."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -15,47 +14,31 @@ EXCUSED_SECONDS: Final = 1  # a call that took less is not slow: a busy machine 
 class Cores:
     """How long the processes of this machine ran on a core and waited for one.
 
-    This process and those that it has started are also judged apart: they may have had less than
-    their share. Only Linux tells. On other systems no shortage is ever found.
+    Only Linux tells. On other systems no shortage is ever found.
     """
 
     def __init__(self) -> None:
         self._begin = monotonic()
-        self._before = self._last = read()
-        self._own: set[str] = set()
-
-    def note(self) -> None:
-        """Remember the times of processes that are about to end: the system forgets them."""
-        self._last = self._last | read()
-        running, own = children(), [os.getpid()]
-        for process in own:  # it grows
-            own += running[process]
-        self._own |= {thread.name for thread in threads(Path(f"/proc/{id_}") for id_ in own)}
+        self._before = read()
 
     def shortage(self) -> str | None:
         """Return a sentence if processes had too little of the cores to be judged by time.
 
         They had too little if they waited for a core for a second and a quarter of the time or
         more, and longer than they had one: what failed sooner was not slow. To wait for anything
-        else, such as a call that never returns, does not count. All processes count together,
-        because the storage's server may be any of them.
+        else, such as a call that never returns, does not count. All processes that still run count
+        together, because the storage's server may be any of them.
         """
         seconds = monotonic() - self._begin
-        self.note()
-        for who, names in (
-            ("this process and those that it started", self._own & self._last.keys()),
-            ("the processes of this machine", self._last.keys()),
-        ):
-            times = [(self._before.get(thread, (0, 0)), self._last[thread]) for thread in names]
-            ran = sum(now[0] - before[0] for before, now in times)
-            waited = sum(now[1] - before[1] for before, now in times)
-            if waited > ran and waited / 1e9 >= max(EXCUSED_SECONDS, seconds / 4):
-                return (
-                    f"the machine is too busy: in {seconds:.0f} s {who} waited"
-                    f" {waited / 1e9:.0f} s for a core, and had {ran / (ran + waited):.0%} of what"
-                    " they needed"
-                )
-        return None
+        times = [(self._before.get(thread, (0, 0)), now) for thread, now in read().items()]
+        ran = sum(now[0] - before[0] for before, now in times)
+        waited = sum(now[1] - before[1] for before, now in times)
+        if waited <= ran or waited / 1e9 < max(EXCUSED_SECONDS, seconds / 4):
+            return None
+        return (
+            f"the machine is too busy: in {seconds:.0f} s its processes waited {waited / 1e9:.0f} s"
+            f" for a core, and had {ran / (ran + waited):.0%} of what they needed"
+        )
 
 
 def read() -> dict[str, tuple[int, int]]:

@@ -14,12 +14,17 @@ from typing import Any, ClassVar, Final, TypeVar
 import pytest
 
 from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
-from petstore_conformance.harness.alarm import OverdueError, alarm, timed, within
-from petstore_conformance.harness.breadth import is_late
+from petstore_conformance.harness.alarm import (
+    OverdueError,
+    alarm,
+    is_late,
+    timed,
+    uninterrupted,
+    within,
+)
 from petstore_conformance.harness.cores import EXCUSED_SECONDS
 from petstore_conformance.harness.effort import Counted, begin
 from petstore_conformance.harness.served import FolderNotes
-from petstore_conformance.harness.signals import uninterrupted
 
 CLAUSE_SECONDS: Final = 55  # of a clause: the rest of its minute is left for closing
 ANY_STORE: Final = Expected()

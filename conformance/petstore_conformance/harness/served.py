@@ -1,6 +1,6 @@
 """The code of the other process: it opens a location, and makes the calls that it is sent.
 
-It is run as a script and imports nothing of the kit, because that takes most of a second.
+It imports nothing of the kit, because that takes most of a second.
 """
 
 import asyncio
@@ -10,8 +10,11 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from io import BufferedWriter
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -108,12 +111,12 @@ class _Writes:
                 self._pause()
 
 
-async def _serve() -> None:
-    """Open a location; make the calls from standard input, write results to standard output."""
+async def _serve(from_other: Connection, output: BufferedWriter, given: bytes) -> None:
+    """Open a location when told to; make the calls that are received, send their results."""
+    backend, settings, notes, last_write, last_call, after = pickle.loads(given)  # noqa: S301 - of the kit
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    output = sys.stdout.buffer
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), from_other)
     sys.stdout = sys.stderr  # what a backend prints is not a message
 
     def send(number: int, outcome: object) -> None:
@@ -138,9 +141,7 @@ async def _serve() -> None:
         signal.raise_signal(signal.SIGSTOP)  # to this thread, which stops before it goes on
         send(RESUMED, None)
 
-    given = await receive(reader)
-    pause_after, given = (given[1], await receive(reader)) if given[0] == PAUSED else (0, given)
-    backend, settings, notes, last_write, last_call = given
+    _, pause_after = await receive(reader)
     writes = _Writes(last_write, pause)
     writes.pause_after, writes.counting = pause_after, pause_after > 0
     expected = Expected(notes=FolderNotes(notes) if notes else None)
@@ -152,6 +153,7 @@ async def _serve() -> None:
             return
         send(READY, repository.store)
         writes.counting = True
+        signal.setitimer(signal.ITIMER_REAL, after)  # nothing handles it, so it ends the process
         while message := await receive(reader):
             number, method, *arguments = message
             if number == PAUSED:
@@ -160,5 +162,12 @@ async def _serve() -> None:
                 group.create_task(run(number, getattr(repository, method), *arguments))
 
 
-if __name__ == "__main__":
-    asyncio.run(_serve())
+def run(
+    from_other: Connection, to_other: Connection, environment: dict[str, str], given: bytes
+) -> None:
+    """Serve the other process, in its environment, with the location that is given."""
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    with open(to_other.fileno(), "wb", closefd=False) as output:
+        asyncio.run(_serve(from_other, output, given))

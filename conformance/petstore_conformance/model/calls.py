@@ -22,9 +22,9 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
+from petstore_conformance.harness.effort import Length, yield_to_others
 from petstore_conformance.model.model import Model, Payload, Stored, Write, created, send
 from petstore_conformance.model.reads import read_all
-from petstore_conformance.model.timing import Length, yield_to_others
 from petstore_conformance.model.values import PAST, REX, make_token
 
 BUSY_SECONDS = 0.03  # how much longer a server may take for a call whose caller was cancelled

@@ -18,14 +18,13 @@ from hypothesis.stateful import RuleBasedStateMachine
 from msgspec.structs import replace
 
 from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Receipt, Repository
-from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, uninterrupted, within
+from petstore_conformance.harness.effort import Length
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Kit, Location
-from petstore_conformance.harness.signals import uninterrupted
 from petstore_conformance.model.calls import Call, cancel, explain, read_settled, wait_for_server
 from petstore_conformance.model.model import AnyItem, AnyQuery, Model, Payload, Write, send
 from petstore_conformance.model.reads import check_types, read_all, read_page
-from petstore_conformance.model.timing import Length
 from petstore_conformance.model.values import REX, TIMES
 
 _NAMES: Final = ("one", "two", "three")  # what a program calls the handles

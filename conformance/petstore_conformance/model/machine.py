@@ -19,11 +19,11 @@ from petstore.contract import (
     PetStatus,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.effort import measure
 from petstore_conformance.harness.kit import RaisedOnPurposeError
 from petstore_conformance.model.comparison import Comparison
 from petstore_conformance.model.model import Model, Write
 from petstore_conformance.model.reads import check_types, read_all
-from petstore_conformance.model.timing import measure
 from petstore_conformance.model.values import (
     CATEGORIES,
     DAY_SECONDS,

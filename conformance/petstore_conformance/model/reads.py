@@ -19,9 +19,8 @@ from petstore.contract import (
     Repository,
     TokenRecord,
 )
-from petstore_conformance.harness.effort import AT_A_TIME, AnyItem
+from petstore_conformance.harness.effort import AT_A_TIME, AnyItem, sample
 from petstore_conformance.model.model import AnyQuery, Stored, matching
-from petstore_conformance.model.timing import sample
 from petstore_conformance.model.values import BORDERS
 
 EXACT_TYPES: Final[dict[type, Sequence[tuple[type, ...]]]] = {

@@ -112,7 +112,6 @@ BORDERS: Final = (
 """Sizes around which pages and calls may be cut into pieces."""
 
 MANY: Final = 1300  # how many pets or tokens are stored, if `MANY_SECONDS` are enough for them
-MANY_SECONDS: Final = 12
 
 _ID_BORDERS: Final = (
     *(10**digits for digits in range(1, 16)),

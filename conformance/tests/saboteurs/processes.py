@@ -24,6 +24,7 @@ for kind in (
     *(mistakes.SavesWhenClosed, mistakes.SavesUpdatesWhenClosed, mistakes.SavesRestoredItemsLater),
     *(mistakes.SavesRecordsLast, mistakes.RepairsWhenItOpens, mistakes.ShowsWhatItSavesLater),
     mistakes.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
+    mistakes.UpdatesInTwoUnseenCommits,  # no other has a driver that is compiled
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
 for shared in (

@@ -354,6 +354,20 @@ class RestoresPetsFirst(Correct):
         await super().restore(sorted(items, key=lambda item: isinstance(item, Order)))
 
 
+@breaks("restore-other")
+class RestoresOrdersLast(Correct):
+    """Groups the items by their kind: an order is lost before a pet that is refused."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        known, fitting = {*self.data.pets}, list[Item]()
+        for item in items:  # up to an order whose pet is not there
+            known |= {item.id} if isinstance(item, Pet) else set()
+            fitting.append(item)
+            if isinstance(item, Order) and item.pet_id not in known:
+                break
+        await super().restore(sorted(fitting, key=lambda item: isinstance(item, Order)))
+
+
 @breaks("restore-live")
 class LinksTheLastOrder(Correct):
     """Has a column for the order of a pet, which a cancelled order takes, too."""

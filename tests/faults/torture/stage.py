@@ -18,10 +18,11 @@ from petstore_conformance.faults.histories import given_twice, lost
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.races import Client, Race
 from petstore_conformance.faults.rounds import Rounds
-from petstore_conformance.faults.services import RunningService, send
+from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.stages import EMPTY, NotRecoveredError, Stage
 from petstore_conformance.faults.subjects import FaultOptions, Subject
 from petstore_conformance.faults.verdicts import Findings, judge
+from petstore_conformance.harness.alarm import send
 
 from petstore.contract import Backend, SettingsError
 from tests.faults.torture.clocks import Clock

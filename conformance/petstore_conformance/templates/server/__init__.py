@@ -4,7 +4,7 @@
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager
 from secrets import token_hex
 from typing import Annotated
 
@@ -43,7 +43,7 @@ async def open_server_template(
     """
     with translated():
         client = StandInClient(settings.url, settings.prefix)
-    with closing(client):
+    async with aclosing(client):
         with translated():
             store = await _find_or_create(client, settings, expected)
         opened = GuardedStore(client, store, settings.timeout, settings.requests, expected.notes)
@@ -85,8 +85,9 @@ async def scratch_server_template(
     try:
         yield scratch
     finally:
-        with translated(), closing(StandInClient(scratch.url, scratch.prefix)) as client:
-            client.remove()
+        with translated():
+            async with aclosing(StandInClient(scratch.url, scratch.prefix)) as client:
+                await client.remove()
 
 
 backend = Backend(

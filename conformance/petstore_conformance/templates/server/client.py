@@ -78,18 +78,18 @@ class StandInClient:
         await asyncio.sleep(0)  # the reply
         return ServerReply(held, found, revision)
 
-    def remove(self) -> None:
+    async def remove(self) -> None:
         """Remove what is stored under the prefix."""
         self._server.execute("PRAGMA busy_timeout = 5000")
         end = self._prefix[:-1] + "0"  # the character after the slash
         self._server.execute("DELETE FROM items WHERE key >= ? AND key < ?", (self._prefix, end))
 
-    def prefixes(self, begin: str) -> list[str]:
+    async def prefixes(self, begin: str) -> list[str]:
         """Return the prefixes that begin so, under which something is stored."""
         find = "SELECT DISTINCT substr(key, 1, instr(key, '/') - 1) FROM items ORDER BY 1"
         return [found for (found,) in self._server.execute(find) if found.startswith(begin)]
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """End the connection."""
         self._server.close()
 

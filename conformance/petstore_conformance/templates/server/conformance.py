@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from contextlib import closing, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -38,13 +38,16 @@ def test_a_scratch_location_is_removed_and_nothing_else(tmp_path: Path) -> None:
     """
 
     async def run() -> None:
-        async with backend.scratch(settings(tmp_path)) as own, backend.open(own, Expected()):
-            with closing(StandInClient(own.url, own.prefix)) as client:
-                with suppress(RaisedOnPurposeError):
-                    async with backend.scratch(own) as other, backend.open(other, Expected()):
-                        assert client.prefixes(own.prefix) == [own.prefix, other.prefix]
-                        raise RaisedOnPurposeError
-                assert client.prefixes(own.prefix) == [own.prefix]
+        async with (
+            backend.scratch(settings(tmp_path)) as own,
+            backend.open(own, Expected()),
+            aclosing(StandInClient(own.url, own.prefix)) as client,
+        ):
+            with suppress(RaisedOnPurposeError):
+                async with backend.scratch(own) as other, backend.open(other, Expected()):
+                    assert await client.prefixes(own.prefix) == [own.prefix, other.prefix]
+                    raise RaisedOnPurposeError
+            assert await client.prefixes(own.prefix) == [own.prefix]
 
     asyncio.run(run())
 
@@ -54,8 +57,8 @@ def test_a_store_that_takes_the_place_of_the_open_one_is_not_served(tmp_path: Pa
 
     async def run() -> None:
         async with backend.scratch(settings(tmp_path)) as own, backend.open(own, Expected()) as old:
-            with closing(StandInClient(own.url, own.prefix)) as client:
-                client.remove()
+            async with aclosing(StandInClient(own.url, own.prefix)) as client:
+                await client.remove()
             async with backend.open(own, Expected()):
                 with pytest.raises(UnavailableError):
                     await old.check()
