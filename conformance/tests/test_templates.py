@@ -53,7 +53,7 @@ def own_tests(project: Path, chosen: str) -> int:
 def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> None:
     package = project / "petstore_acme" / "__init__.py"
     if not removes:
-        text = re.sub(r"(?m)(client.remove|_remove)\(.*\)$", "pass", package.read_text())
+        text = re.sub(r"(?m)(await client.remove|_remove)\(.*\)$", "pass", package.read_text())
         package.write_text(text)
     assert own_tests(project, "scratch_location") == (0 if removes else 1)
 
