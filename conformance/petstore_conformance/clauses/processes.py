@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
-from itertools import count, permutations, repeat
+from itertools import count, permutations, product, repeat
 from math import ceil
 from operator import methodcaller
 from tempfile import TemporaryDirectory
@@ -54,6 +54,7 @@ KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
 PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
 FEW_STEPS: Final = 2  # of a call: its driver may make others that are not seen, so it is timed
+CALLS: Final = 9  # how many writes of all kinds are made
 FRACTIONS: Final = (0.2, 0.4, 0.6, 0.8)  # after which of a call a process is paused then
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
 LOCKED_SECONDS: Final = 1.5  # how long one keeps its locks: some engines wait for a second
@@ -219,14 +220,12 @@ class ProcessClauses(Kit):
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls: an update, a restore, create, order and update; an equal update and create.
-        endings: list[dict[str, Any]] = [
-            {"others": 40},
-            *({"last_call": call} for call in (1, 2, 2, 4, 5, 7)),
-        ]
-        endings += [{"others": 40, "last_call": call} for call in (17, 22)]
+        endings: list[Any] = [{"others": 40}, *({"last_call": n} for n in (1, 2, 2, 4, 5, 7))]
+        endings += [{"others": 40, "last_call": n} for n in (17, 22)]
         endings += [{"step": step} for step in range(first, steps + 1, every)]
-        if steps < FEW_STEPS * 9:  # so many writes are made
-            endings += [{"after": seconds * (n + 0.5) / KILLS / 2} for n in range(2 * KILLS)]
+        if steps < FEW_STEPS * CALLS:
+            timed = product(range(CALLS + 2), FRACTIONS)  # two are for an order of the last process
+            endings += [{"last_call": n, "after": part * seconds / CALLS} for n, part in timed]
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
         async def kill_some(place: Location, *survivors: Repository) -> None:
@@ -270,8 +269,8 @@ class ProcessClauses(Kit):
 
         survivors -- one that was open all the time, or none: the location is opened again
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
-        after -- after how many seconds it ends, if not 0
         last_call -- the number of the call after whose result it ends
+        after -- if not 0, it ends so many seconds after that call has begun
         others -- how many creates are in flight then, and, for each twenty, two equal updates
         """
         number = next(NUMBERS)

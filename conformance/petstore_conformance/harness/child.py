@@ -150,7 +150,7 @@ async def child(  # noqa: PLR0913 - each of the others has a default
     last_write -- once it is open, the process counts its writes, and ends at once after this one; 0
         only counts
     last_call -- the process ends at once when it has sent the result of this call; the first is 0
-    after -- the process ends so many seconds after it has opened the location, if not 0
+    after -- if not 0, the process ends so many seconds after that call has begun
     """
     async with _start(location, notes, last_write, last_call, after, closes=closes) as repository:
         await repository.open()

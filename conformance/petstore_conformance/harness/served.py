@@ -127,10 +127,12 @@ async def _serve(from_other: Connection, output: BufferedWriter, given: bytes) -
             data = pack((number, RuntimeError(text), writes.number))
         output.write(data)
         output.flush()
-        if number == last_call:
+        if number == last_call and not after:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
+        if number == last_call:
+            signal.setitimer(signal.ITIMER_REAL, after)  # not handled, so it ends the process
         try:
             send(number, await call(*given, **named))
         except BaseException as error:  # noqa: BLE001 - the other process raises it
@@ -153,7 +155,6 @@ async def _serve(from_other: Connection, output: BufferedWriter, given: bytes) -
             return
         send(READY, repository.store)
         writes.counting = True
-        signal.setitimer(signal.ITIMER_REAL, after)  # nothing handles it, so it ends the process
         while message := await receive(reader):
             number, method, *arguments = message
             if number == PAUSED:
