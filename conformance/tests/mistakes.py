@@ -52,7 +52,7 @@ class Unseen(Filed):
         sys.setprofile(profile)
 
     def write(self, store: Store) -> None:
-        sleep(0.002)
+        sleep(0.01)
         super().write(store)
 
 

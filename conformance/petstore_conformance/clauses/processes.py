@@ -54,7 +54,6 @@ KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
 PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
 FEW_STEPS: Final = 2  # of a call: its driver may make others that are not seen, so it is timed
-CALLS: Final = 9  # how many writes of all kinds are made
 FRACTIONS: Final = (0.2, 0.4, 0.6, 0.8)  # after which of a call a process is paused then
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
 LOCKED_SECONDS: Final = 1.5  # how long one keeps its locks: some engines wait for a second
@@ -216,16 +215,17 @@ class ProcessClauses(Kit):
         """Writes are saved on closing, by a timer, or in several steps."""
         if not location.backend.shared:  # otherwise another clause does so
             await self._make_new_locations(location)
-        steps, seconds = await self._write_and_kill(location)
+        steps, lengths = await self._write_and_kill(location)
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
         # The calls: an update, a restore, create, order and update; an equal update and create.
         endings: list[Any] = [{"others": 40}, *({"last_call": n} for n in (1, 2, 2, 4, 5, 7))]
         endings += [{"others": 40, "last_call": n} for n in (17, 22)]
         endings += [{"step": step} for step in range(first, steps + 1, every)]
-        if steps < FEW_STEPS * CALLS:
-            timed = product(range(CALLS + 2), FRACTIONS)  # two are for an order of the last process
-            endings += [{"last_call": n, "after": part * seconds / CALLS} for n, part in timed]
+        if steps < FEW_STEPS * len(lengths):
+            lengths.insert(1, lengths[-1])  # later ones also update an order of the last process
+            timed = product(enumerate(lengths), FRACTIONS)
+            endings += [{"last_call": n, "after": part * length} for (n, length), part in timed]
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
         async def kill_some(place: Location, *survivors: Repository) -> None:
@@ -264,8 +264,8 @@ class ProcessClauses(Kit):
         after: float = 0,
         others: int = 0,
         last_call: int | None = None,
-    ) -> tuple[int, float]:
-        """Write in a process that is killed, and compare; return its steps, and the seconds.
+    ) -> tuple[int, list[float]]:
+        """Write in a process that is killed, and compare; return its steps, and its `lengths`.
 
         survivors -- one that was open all the time, or none: the location is opened again
         step -- after which of its writes to a file or a server it ends; 0 is after all calls
@@ -277,13 +277,11 @@ class ProcessClauses(Kit):
         name, free_id = f"killed {number}", HIGHEST + number * 10**6  # above all that are assigned
         acknowledged = list[Pet | Order]()
         async with child(location, last_write=step, last_call=last_call, after=after) as killed:
-            begin = monotonic()
             with suppress(UnavailableError):
                 for order in await killed.list_orders(OrderQuery(0, 1, OrderStatus.PLACED)):
                     acknowledged.append(await killed.update_order(order.id, OrderStatus.COMPLETED))
                 async for items in write_each_kind(killed, name, [free_id]):
                     acknowledged += items
-            seconds = monotonic() - begin
             placed = await place_orders(killed, others // 20)
             news = [NewPet("in flight", n // 2) for n in range(others)]  # each of them twice
             tokens = [make_token(f"{name} {it}", it) if it.category_id % 2 else None for it in news]
@@ -291,8 +289,6 @@ class ProcessClauses(Kit):
             writes = [killed.update_order(order.id, OrderStatus.COMPLETED) for order in changed]
             writes += map(create, repeat(killed), news, tokens)
             tasks = [asyncio.create_task(write) for write in writes]
-            for task in tasks:  # asyncio reports none of which nobody asks, after a failure
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
             if tasks:
                 until = asyncio.ALL_COMPLETED if last_call else asyncio.FIRST_COMPLETED
                 await asyncio.wait(tasks, return_when=until)
@@ -319,4 +315,4 @@ class ProcessClauses(Kit):
             assert [pet.status for pet in pets] == [PetStatus.SOLD]
             found = [order.status for order in stored.orders if order.pet_id == pets[0].id]
             assert sorted(found) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
-        return killed.writes, seconds
+        return killed.writes, killed.lengths

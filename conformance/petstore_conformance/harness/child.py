@@ -32,6 +32,7 @@ class Child(Forwarding):
     """A repository whose calls are made in another process.
 
     writes -- the number of calls of functions that write, up to its last result, if it counts them
+    lengths -- how many seconds each call has taken there
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Child(Forwarding):
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {READY: asyncio.Future()}
         self.store = ""  # until it is open
-        self.writes, self._still = 0, False
+        self.writes, self.lengths, self._still = 0, list[float](), False
         self._reader = asyncio.create_task(self._read(from_it))
 
     async def open(self) -> None:
@@ -115,7 +116,8 @@ class Child(Forwarding):
 
     async def _read(self, messages: asyncio.StreamReader) -> None:
         while message := await receive(messages):
-            number, outcome, self.writes = message
+            number, outcome, self.writes, length = message
+            self.lengths += [length] if number >= 0 else []
             if number in (PAUSED, RESUMED):
                 self._still = number == PAUSED
             result = self._results.pop(number, None)
@@ -200,10 +202,13 @@ async def _start(
         arguments = its_input, its_output, environment, given
         process = _FORKING.Process(target=served.run, args=arguments)
         process.start()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(from_it), output)
-    to_it, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_)
-    repository = Child(process, to_it, from_it)
     try:
-        yield repository
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(from_it), output)
+        to_it, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_)
+        repository = Child(process, to_it, from_it)
+        try:
+            yield repository
+        finally:
+            await repository.kill(closes=closes)
     finally:
-        await repository.kill(closes=closes)
+        process.kill()  # if it was cancelled before: Python would wait for it at the end

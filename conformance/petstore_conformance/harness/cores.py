@@ -12,10 +12,7 @@ EXCUSED_SECONDS: Final = 1  # a call that took less is not slow: a busy machine 
 
 
 class Cores:
-    """How long the processes of this machine ran on a core and waited for one.
-
-    Only Linux tells. On other systems no shortage is ever found.
-    """
+    """How long all processes ran on a core and waited for one, if the system tells: only Linux."""
 
     def __init__(self) -> None:
         self._begin = monotonic()

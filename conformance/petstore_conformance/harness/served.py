@@ -111,20 +111,21 @@ class _Writes:
                 self._pause()
 
 
-async def _serve(from_other: Connection, output: BufferedWriter, given: bytes) -> None:
+async def _serve(from_other: Connection, output: BufferedWriter, given: bytes) -> None:  # noqa: C901 - one loop, and what it calls
     """Open a location when told to; make the calls that are received, send their results."""
-    backend, settings, notes, last_write, last_call, after = pickle.loads(given)  # noqa: S301 - of the kit
+    backend, settings, notes, last_write, last_call, after = pickle.loads(given)  # noqa: S301
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), from_other)
     sys.stdout = sys.stderr  # what a backend prints is not a message
 
-    def send(number: int, outcome: object) -> None:
+    def send(number: int, outcome: object, begin: float = 0) -> None:
+        more = writes.number, time.monotonic() - begin
         try:
-            data = pack((number, outcome, writes.number))
+            data = pack((number, outcome, *more))
         except Exception as error:  # noqa: BLE001 - the exception of a driver
             text = f"{outcome!r}, which cannot be pickled: {error!r}"
-            data = pack((number, RuntimeError(text), writes.number))
+            data = pack((number, RuntimeError(text), *more))
         output.write(data)
         output.flush()
         if number == last_call and not after:
@@ -133,10 +134,11 @@ async def _serve(from_other: Connection, output: BufferedWriter, given: bytes) -
     async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
         if number == last_call:
             signal.setitimer(signal.ITIMER_REAL, after)  # not handled, so it ends the process
+        begin = time.monotonic()
         try:
-            send(number, await call(*given, **named))
+            send(number, await call(*given, **named), begin)
         except BaseException as error:  # noqa: BLE001 - the other process raises it
-            send(number, error)
+            send(number, error, begin)
 
     def pause() -> None:
         send(PAUSED, None)
