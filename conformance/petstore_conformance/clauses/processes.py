@@ -53,8 +53,8 @@ KILLS: Final = 20  # at most so many processes are killed after a step: of SQL, 
 KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
 PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
-FEW_STEPS: Final = 2  # of a call: its driver may make others that are not seen, so it is timed
-FRACTIONS: Final = (0.2, 0.4, 0.6, 0.8)  # after which of a call a process is paused then
+FEW_STEPS: Final = 2  # in a call: its driver may make others that are not seen, so time is used
+FRACTIONS: Final = (0.2, 0.4, 0.6, 0.8)  # of a call: when the process is paused or killed then
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
 LOCKED_SECONDS: Final = 1.5  # how long one keeps its locks: some engines wait for a second
 

@@ -276,7 +276,8 @@ class ExpiryClauses(Kit):
         times = begin, begin + DAY_SECONDS, begin + DAY_SECONDS
         first, second, third = [await create_many(repository, number, now) for now in times]
         assert len({receipt.id for receipt in (*first, *second)}) == len(first) + len(second)
-        assert third == [replace(receipt, replayed=True) for receipt in second[: len(third)]]
+        for receipt, again in zip(second, third, strict=False):  # a slow one makes fewer of either
+            assert again == replace(receipt, replayed=True)
 
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
         """Let many records expire, each when it must, whatever is tried with it before."""

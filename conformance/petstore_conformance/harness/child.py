@@ -23,8 +23,8 @@ from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Location
 from petstore_conformance.harness.served import PAUSED, READY, RESUMED, pack, receive
 
-_FORKING: Any = get_context("spawn" if len(os.environ.get("TMPDIR", "")) > 60 else "forkserver")
-_FORKING.set_forkserver_preload([served.__name__])  # it saves 0.1 s, but has a socket in TMPDIR
+_CONTEXT: Any = get_context("spawn" if len(os.environ.get("TMPDIR", "")) > 60 else "forkserver")
+_CONTEXT.set_forkserver_preload([served.__name__])  # it saves 0.1 s, but has a socket in TMPDIR
 STILL_SECONDS: Final = 0.01  # for how long a process is stopped, besides the length of ten writes
 
 
@@ -196,11 +196,11 @@ async def _start(
             " type of the settings be importable by their names, at the top level of a module."
         ) from error
     loop, from_it = asyncio.get_running_loop(), asyncio.StreamReader()
-    (its_input, input_), (output, its_output) = _FORKING.Pipe(False), _FORKING.Pipe(False)
+    (its_input, input_), (output, its_output) = _CONTEXT.Pipe(False), _CONTEXT.Pipe(False)
     environment = os.environ | {"TZ": "Asia/Kathmandu"}  # local time must not be stored
     with its_input, its_output, _without_main():
         arguments = its_input, its_output, environment, given
-        process = _FORKING.Process(target=served.run, args=arguments)
+        process = _CONTEXT.Process(target=served.run, args=arguments)
         process.start()
     try:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(from_it), output)

@@ -1,7 +1,6 @@
 """Whether something was slow because this process, or its server, had to wait for a core."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -41,18 +40,13 @@ class Cores:
 def read() -> dict[str, tuple[int, int]]:
     """Return how long each thread of this machine ran, and waited for a core, in nanoseconds."""
     found = {}
-    for thread in threads(Path("/proc").glob("[0-9]*")):
-        with suppress(OSError, ValueError):  # it has ended, or the kernel does not count
-            ran, waited, _ = (thread / "schedstat").read_text().split()
-            found[thread.name] = int(ran), int(waited)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            for thread in (process / "task").iterdir():
+                with suppress(OSError, ValueError):  # so has it, or the kernel does not count
+                    ran, waited, _ = (thread / "schedstat").read_text().split()
+                    found[thread.name] = int(ran), int(waited)
     return found
-
-
-def threads(processes: Iterable[Path]) -> Iterator[Path]:
-    """Return the threads of processes, as folders of /proc; one that has ended has none."""
-    for process in processes:
-        with suppress(OSError):
-            yield from (process / "task").iterdir()
 
 
 def children() -> defaultdict[int, list[int]]:
