@@ -46,13 +46,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def up(engine: Engine, folder: Path, service: str, port: str) -> Iterator[Live]:
-    """Start a service and its dependencies; yield a client, remove everything at the end.
-
-    port -- the variable that sets the published port
-    """
+def up(engine: Engine, folder: Path, service: str) -> Iterator[Live]:
+    """Start a service and its dependencies; yield a client, remove everything at the end."""
     published = free_port()
-    (folder / ".env").write_text(f"{port}={published}\n")
+    (folder / ".env").write_text(f"{service.upper().replace('-', '_')}_PORT={published}\n")
     profiles = ("--profile", "sentinel", "--profile", "postgres")
     compose = ("podman-compose", "--file", folder / "compose.yaml", *profiles)
     try:
@@ -65,20 +62,20 @@ def up(engine: Engine, folder: Path, service: str, port: str) -> Iterator[Live]:
         engine.call(*compose, "down", "--volumes", "--timeout=0", status=None)
 
 
-def warnings(log: str) -> list[str]:
-    """Return the warnings in a log."""
-    return [line for line in log.splitlines() if "warning" in line]
-
-
-def test_the_service_and_its_storage_start(engine: Engine, folder: Path) -> None:
-    with up(engine, folder, "petstore", "PETSTORE_PORT") as live:
-        engine.until_healthy("petstore_redis_1")
+@pytest.mark.parametrize(
+    ("service", "storage"), [("petstore", "redis"), ("petstore-postgres", "postgres")]
+)
+def test_a_service_and_its_storage_start(
+    engine: Engine, folder: Path, service: str, storage: str
+) -> None:
+    with up(engine, folder, service) as live:
+        engine.until_healthy(f"petstore_{storage}_1")
         created = live.client.post("/v1/pets", json=AVAILABLE_REX)
         assert created.status_code == 201
-        engine.podman("restart", "petstore_redis_1")
+        engine.podman("restart", f"petstore_{storage}_1")
         until(lambda: live.client.get("/v1/pets").json() == [created.json()])
-        log = engine.logs("petstore_petstore_1")
-        assert not warnings(log), "the storage must be durable"
+        log = engine.logs(f"petstore_{service}_1").splitlines()
+        assert not [line for line in log if "warning" in line], "the storage must be durable"
 
         # Not replaced: the container has mounted this very file.
         with (folder / "keys").open("a") as file:
@@ -94,7 +91,7 @@ def knows_both_replicas(engine: Engine, number: int) -> bool:
 
 
 def test_a_replica_is_promoted_when_the_master_fails(engine: Engine, folder: Path) -> None:
-    with up(engine, folder, "petstore-sentinel", "PETSTORE_SENTINEL_PORT") as live:
+    with up(engine, folder, "petstore-sentinel") as live:
         for name in ("sentinel-1", "sentinel-2", "sentinel-3", "redis-2", "redis-3"):
             engine.until_healthy(f"petstore_{name}_1")
         for number in (1, 2, 3):  # each discovers replicas every ten seconds
@@ -106,13 +103,3 @@ def test_a_replica_is_promoted_when_the_master_fails(engine: Engine, folder: Pat
         engine.podman("start", "petstore_redis-1_1")
         info = ("exec", "petstore_redis-1_1", "valkey-cli", "info", "replication")
         until(lambda: "role:slave" in engine.podman(*info, status=None))
-
-
-def test_postgres_keeps_its_data_over_a_restart(engine: Engine, folder: Path) -> None:
-    with up(engine, folder, "petstore-postgres", "PETSTORE_POSTGRES_PORT") as live:
-        engine.until_healthy("petstore_postgres_1")
-        created = live.client.post("/v1/pets", json=AVAILABLE_REX)
-        assert created.status_code == 201
-        engine.podman("restart", "petstore_postgres_1")
-        until(lambda: live.client.get("/v1/pets").json() == [created.json()])
-        assert not warnings(engine.logs("petstore_petstore-postgres_1"))

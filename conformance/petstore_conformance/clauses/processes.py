@@ -289,11 +289,12 @@ class ProcessClauses(Kit):
             writes = [killed.update_order(order.id, OrderStatus.COMPLETED) for order in changed]
             writes += map(create, repeat(killed), news, tokens)
             tasks = [asyncio.create_task(write) for write in writes]
+            finished = asyncio.gather(*tasks, return_exceptions=True)
             if tasks:
                 until = asyncio.ALL_COMPLETED if last_call else asyncio.FIRST_COMPLETED
                 await asyncio.wait(tasks, return_when=until)
             await killed.kill()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
+        for result in await finished:
             assert isinstance(result, Pet | Order | UnavailableError), result
             acknowledged += [result] if isinstance(result, Pet | Order) else []
         again = nullcontext(survivors[0]) if survivors else location.open()

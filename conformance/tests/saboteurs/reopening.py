@@ -201,17 +201,21 @@ class WritesAfterItWasClosed(Correct):
         self.data.last_id = max([*self.data.pets, *self.data.orders], default=0)
 
 
-@breaks("durable-reads")
-class LeavesCancelledWritesUncommitted(Correct):
-    """A cancelled create is visible, but the next writer commits it; closing rolls it back."""
+class LeavesCancelledUncommitted(Correct):
+    """A cancelled write is visible, but the next writer commits it; closing rolls it back."""
 
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        receipt = await super().create_pet(new, token)
+    async def commit(self, receipt: Receipt) -> Receipt:
         self.noted.add(receipt.id)
         await asyncio.sleep(0)
         self.require_open()
         self.noted.clear()
         return receipt
+
+
+@breaks("durable-reads")
+class LeavesCancelledPetsUncommitted(LeavesCancelledUncommitted):
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        return await self.commit(await super().create_pet(new, token))
 
     def close(self) -> None:
         super().close()
@@ -222,16 +226,9 @@ class LeavesCancelledWritesUncommitted(Correct):
 
 
 @breaks("durable-reads")  # a pet or an order: no other breaks this for orders
-class LeavesCancelledOrdersUncommitted(Correct):
-    """A cancelled order is visible, but the next writer commits it; closing rolls it back."""
-
+class LeavesCancelledOrdersUncommitted(LeavesCancelledUncommitted):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        receipt = await super().place_order(pet_id, at, token)
-        self.noted.add(receipt.id)
-        await asyncio.sleep(0)
-        self.require_open()
-        self.noted.clear()
-        return receipt
+        return await self.commit(await super().place_order(pet_id, at, token))
 
     def close(self) -> None:
         super().close()
