@@ -267,25 +267,26 @@ class DurabilityClauses(Kit):
         async with location.open() as repository:
             stored = await settle(repository, length)
         counts = Counter((pet.name, pet.category_id) for pet in stored.pets)
-        for seen, news in tried:
+        for seen, repeated, cancelled in tried:
             assert all(pet in stored.pets for pet in seen), "an id is assigned again"
-            assert {counts[new.name, new.category_id] for new in news[:4]} == {1}, "not once"
-            assert all(counts[new.name, new.category_id] <= 1 for new in news), "made twice"
+            assert {counts[new.name, new.category_id] for new in repeated} == {1}, "not once"
+            assert all(counts[new.name, new.category_id] <= 1 for new in cancelled), "made twice"
 
     async def _write_after_cancelling(
         self, location: Location, length: Length, tenth: int
-    ) -> tuple[list[Pet], list[NewPet]]:
-        """Cancel creates and close the repository; after reopening, repeat the first four of them.
+    ) -> tuple[list[Pet], list[NewPet], list[NewPet]]:
+        """Cancel creates and close the repository; after reopening, repeat those with a token.
 
         length -- how long a create takes; they are cancelled after some tenths of it
 
-        Returns which pets are stored, and what was to be created.
+        Returns which pets are stored, what was repeated, and what was only cancelled.
         """
-        news = [NewPet(f"cancelled {tenth}", number) for number in range(8)]
-        retried = [(new, make_token(f"{new}", new)) for new in news[:4]]
-        alone = [(new, None) for new in news[4:]]
+        repeated = [NewPet(f"repeated {tenth}", number) for number in range(4)]
+        cancelled = [NewPet(f"cancelled {tenth}", number) for number in range(4)]
+        retries = [(new, make_token(f"{new}", new)) for new in repeated]
         async with location.open() as repository:
-            writes = (repository.create_pet(*write) for write in (*retried, *alone))
+            writes = [repository.create_pet(*retry) for retry in retries]
+            writes += map(repository.create_pet, cancelled)
             tasks = [asyncio.create_task(write) for write in writes]
             await length.wait(tenth)
             await cancel(tasks)
@@ -295,9 +296,9 @@ class DurabilityClauses(Kit):
             seen = (await read_all(repository)).pets
             if settled is not None and not {*seen} <= {*settled.pets}:
                 raise OverdueError("a cancelled write is made again, or took effect late")
-            seen += await asyncio.gather(*(create(repository, REX) for _ in news))
-            await asyncio.gather(*(repository.create_pet(*write) for write in retried))
-        return seen, news
+            seen += await asyncio.gather(*(create(repository, REX) for _ in tasks))
+            await asyncio.gather(*(repository.create_pet(*retry) for retry in retries))
+        return seen, repeated, cancelled
 
     @location_clause("durable-reads", needs="durable")
     async def test_what_was_read_is_there_after_reopening(self, location: Location) -> None:
