@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from functools import partial
 from itertools import count, islice
+from operator import attrgetter
 from typing import Any, Final
 
 import pytest
@@ -148,13 +149,13 @@ class CancellationClauses(Kit):
             await self._cancel_writes(handles[0], handles[-1])
 
     async def _cancel_writes(self, repository: Repository, reader: Repository) -> None:
-        longest, longest_write, seen, recorded = Length(), Length(), set[int](), list[Trial]()
+        tried, seen = list[Trial](), set[int]()
         async for trial in trials(self, repository, writes=True):
             await read_all(repository)  # it may cache what it returns, until it is changed
             await trial.cancel()
-            recorded += [trial] if trial.name.endswith("token") else []
+            tried.append(trial)
             shown = set[int]()
-            for tenths in (0, 10):
+            for tenths in (0, 10):  # at once, and when the call would have ended
                 await trial.length.wait(tenths)
                 for one in (repository, reader):
                     shown |= {pet.id for pet in await one.list_pets(PetQuery(0, 9998))}
@@ -162,17 +163,17 @@ class CancellationClauses(Kit):
             assert shown <= seen, "a later page lacks what an earlier one has"
             for one in (reader, repository):  # first where nothing is left of the cancelled call
                 assert await add_pet(one) not in seen, "an id is assigned again"
-            longest = max(longest, trial.length, key=lambda length: length.seconds)
-            if trial.name.startswith(WRITES):
-                longest_write = max(longest_write, trial.length, key=lambda length: length.seconds)
-        await settle(repository, longest)
-        for trial in recorded:
+        lengths = [Length(), *(it.length for it in tried)]
+        await settle(repository, max(lengths, key=attrgetter("seconds")))
+        for trial in [it for it in tried if it.name.endswith("token")]:
             id_ = (await trial.make()).id
             get = repository.get_pet if trial.name.startswith("create") else repository.get_order
             assert await get(id_), f"the token of {trial.name} is recorded without its effect"
+        lengths = [Length(), *(it.length for it in tried if it.name.startswith(WRITES))]
+        longest_write = max(lengths, key=attrgetter("seconds"))
         stored = await self._look_for_late_effects(repository, longest_write)
-        found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
-        assert found == stored.pets
+        by_id = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
+        assert by_id == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == CREATED_NAME} <= {PetStatus.SOLD}
 
         async def read(id_: int) -> None:  # found by its id only if it is listed, too
@@ -186,7 +187,7 @@ class CancellationClauses(Kit):
     async def _look_for_late_effects(self, repository: Repository, length: Length) -> Stored:
         """Cancel one write of each kind; return what is stored when their time is over."""
         for number in range(5):  # a server may be slow by chance
-            calls = calls_of(repository, await give(repository, -number))
+            calls = calls_of(repository, await give(repository, -1 - number))
             writes = [call for name, call in calls.items() if name.startswith(WRITES)]
             tasks = [asyncio.create_task(attempt(call)) for call in writes]
             await yield_to_others()
@@ -248,24 +249,24 @@ class CancellationClauses(Kit):
         """Cancel calls of each method while others are in flight, which return as usual."""
         stored = [Pet(await add_pet(repository), "Rex", 7, PetStatus.AVAILABLE) for _ in range(3)]
         written: dict[tuple[type, int], Any] = {(Pet, pet.id): pet for pet in stored}
-        many = await sample(repository, range(MANY_CALLS), together=True)
+        many = len(await sample(repository, range(MANY_CALLS), together=True))
+        together = {TENTHS[0]: many, ENDED: 40}  # so that some wait for a connection
         async for trial in trials(self, repository):
-            alone = trial.name == "restore"  # no other write may overlap it
-            news = [NewPet(f"{trial.number}", n, PetStatus.SOLD) for n in range(0 if alone else 4)]
+            is_restore = trial.name == "restore"  # then no other write may overlap it
+            usual = trial.tenth % 2, together.get(trial.tenth, 6), 2, 4
+            before, cancelled, after, creates = (0, 1, 0, 0) if is_restore else usual
             reads = [asyncio.create_task(repository.get_pet(pet.id)) for pet in stored]
-            making = [0, 0] if alone else [trial.tenth % 2, 2]  # equal calls, before and after
-            equal = [asyncio.create_task(attempt(trial.make)) for _ in range(making[0])]
-            together = {TENTHS[0]: len(many), ENDED: 40}  # so that some wait for a connection
-            cancelled = 1 if alone else together.get(trial.tenth, 6)
+            equal = [asyncio.create_task(attempt(trial.make)) for _ in range(before)]
             cancelling = asyncio.create_task(trial.cancel(cancelled, twice=trial.tenth % 3 == 1))
             await yield_to_others()  # those to be cancelled come first, and may lead a group
-            equal += [asyncio.create_task(attempt(trial.make)) for _ in range(making[1])]
+            equal += [asyncio.create_task(attempt(trial.make)) for _ in range(after)]
+            news = [NewPet(f"{trial.number}", n, PetStatus.SOLD) for n in range(creates)]
             writes: list[Coroutine[Any, Any, Any]] = [create(repository, new) for new in news]
             if trial.name.startswith("place"):  # as many as are cancelled, which may take ids back
                 writes += [place_at(repository, AT) for _ in range(6)]
             writing = asyncio.gather(*writes)
             await cancelling
-            if alone and trial.number % 2:  # the next one must not get the reply to this one
+            if is_restore and trial.number % 2:  # the next one must not get the reply to this one
                 with pytest.raises(ConflictError):
                     await trial.finish(repository.restore([replace(stored[0], name="another")]))
             assert await trial.finish(asyncio.gather(*reads)) == stored, trial.name
@@ -274,8 +275,8 @@ class CancellationClauses(Kit):
             found = await trial.finish(asyncio.gather(*(look_up(repository, it) for it in items)))
             assert [item for item, _ in found] == items, trial.name
             for item in items:
-                kept = written.setdefault((type(item), item.id), item)
-                assert kept is item, "an id is assigned twice"
+                first = written.setdefault((type(item), item.id), item)
+                assert first is item, "an id is assigned twice"
             new = NewPet(f"after {trial.name}", trial.number, PetStatus.AVAILABLE)
             await trial.finish(check_lives(repository, [new]))
         if not self.remote:
@@ -283,9 +284,9 @@ class CancellationClauses(Kit):
         await check_agreement(repository)
         shown = await read_all(repository)
         assert {*written.values()} <= {*shown.pets, *shown.orders}
-        pets = {it for it in written.values() if isinstance(it, Pet)}
-        names = {pet.name for pet in pets} - {"Rex"}
-        twice = [pet for pet in shown.pets if pet.name in names and pet not in pets]
+        created = {it for it in written.values() if isinstance(it, Pet)}
+        names = {pet.name for pet in created} - {"Rex"}
+        twice = [pet for pet in shown.pets if pet.name in names and pet not in created]
         assert not twice, "a write that nobody cancelled was made twice"
 
     async def _cancel_large_pages(self, repository: Repository) -> None:

@@ -126,14 +126,15 @@ class ConcurrencyClauses(Kit):
         pet_ids = [await add_pet(opened[0]) for _ in range(3)]
 
         async def write(repository: Repository, client: int) -> None:
+            shared = client % 5  # the tokens are those of other clients, too
             # Half of the clients take the locks in the opposite order.
             for pet_id in pet_ids if client % 2 else reversed(pet_ids):
-                for attempt in (make_token(f"{client % 5} {pet_id}", pet_id), None):
+                for token in (make_token(f"{shared} {pet_id}", pet_id), None):
                     with suppress(RefusedError):
-                        placed = await repository.place_order(pet_id, AT, attempt)
+                        placed = await repository.place_order(pet_id, AT, token)
                         await repository.update_order(placed.id, OrderStatus.CANCELLED)
-                create = make_token(f"create {client % 5}", REX) if client % 2 else None
-                await repository.create_pet(REX, create)
+                creating = make_token(f"create {shared}", REX) if client % 2 else None
+                await repository.create_pet(REX, creating)
                 await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
                 await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
@@ -189,32 +190,32 @@ class ConcurrencyClauses(Kit):
         A read that is still in flight, because a network held it up, may get the old state: some
         of many do. So many orders are changed, several at a time; those given are placed.
         """
-        in_time, tried = time_limit(WATCHING_SECONDS), list[Any]()
-        kinds = cycle(product(range(0, 12, 2), FINAL_STATUSES, range(4)))
+        in_time, tried = time_limit(WATCHING_SECONDS), list[Order]()
+        tenths_of_a_read, first_reads = range(0, 12, 2), range(4)
+        ways = cycle(product(tenths_of_a_read, FINAL_STATUSES, first_reads))
         # Where calls queue, those of many readers would only hold up the changes.
-        readers_each = 3 if len(given) == WATCHED_READS else 1
+        readers = 3 if len(given) == WATCHED_READS else 1
 
         def reads_of(order: Order) -> list[AnyCall]:
-            pets, orders = PetQuery(order.pet_id - 1, 1), OrderQuery(order.id - 1, 1)
             return [
                 partial(repository.get_pet, order.pet_id),
                 partial(repository.get_order, order.id),
-                partial(repository.list_pets, pets),
-                partial(repository.list_orders, orders),
+                partial(repository.list_pets, PetQuery(order.pet_id - 1, 1)),
+                partial(repository.list_orders, OrderQuery(order.id - 1, 1)),
                 partial(repository.list_orders, OrderQuery(0, 999, OrderStatus.PLACED)),
             ]
 
         async def views(order: Order) -> list[Any]:
             return await asyncio.gather(*(read() for read in reads_of(order)))
 
-        async def change(trial: tuple[Order, tuple[int, OrderStatus, int]]) -> None:
+        async def change_and_read(trial: tuple[Order, tuple[int, OrderStatus, int]]) -> None:
+            order, (tenths, status, first) = trial
             if not in_time():
                 return
-            tried.append(trial)
-            order, (tenths, status, first) = trial
+            tried.append(order)
             length, _ = await measure(views(given[-1]))  # which may be in a cache then
 
-            async def read() -> None:
+            async def check_present() -> None:
                 pet, found, pets, orders, _ = await views(order)
                 ids = [item and item.id for item in (pet, *pets, found, *orders)]
                 assert ids == [order.pet_id] * 2 + [order.id] * 2, "it is gone while it changes"
@@ -223,18 +224,18 @@ class ConcurrencyClauses(Kit):
                 await yield_to_others(tenths)  # a repository in memory may take no longer
                 await length.wait(tenths)
                 updated = await repository.update_order(order.id, status)
-                after = asyncio.gather(*(read() for read in reads_of(order)))
-                return updated, await reads_of(order)[first](), await after  # begun before these
+                later = asyncio.gather(*(call() for call in reads_of(order)))
+                return updated, await reads_of(order)[first](), await later  # begun before these
 
-            changed, seen, after = await watch(update, [read] * readers_each)
-            pet, found, pets, orders, placed = after
-            assert seen == after[first]
+            changed, seen_first, seen_later = await watch(update, [check_present] * readers)
+            pet, found, pets, orders, placed = seen_later
+            assert seen_first == seen_later[first]
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
             assert (pets, found, orders) == ([pet], changed, [changed])
             assert order.id not in [other.id for other in placed]
 
-        await each(zip(given, kinds, strict=False), change)
+        await each(zip(given, ways, strict=False), change_and_read)
         current().note(len(tried), len(given))
 
     @location_clause("page-overlap")

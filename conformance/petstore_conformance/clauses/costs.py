@@ -137,42 +137,42 @@ class CostClauses(Kit):
         times = defaultdict[tuple[str, str], tuple[list[float], list[float]]](lambda: ([], []))
         time = asyncio.get_running_loop().time
         end = time() + COMPARED_SECONDS
-        for number in count(1):
-            for index, handles in enumerate(stores):
+        for rounds in count(1):
+            for index, (handles, pet_id) in enumerate(zip(stores, often, strict=True)):
                 repository = handles[0]
-                calls = all_calls_of(repository, await give(handles[-1], number))
-                calls["create_pet, when all records have expired"] = _late(repository, number)
-                final = OrderQuery(often[index], 20, OrderStatus.COMPLETED)  # behind cancelled ones
+                calls = all_calls_of(repository, await give(handles[-1], rounds))
+                calls["create_pet, when all records have expired"] = _late(repository, rounds)
+                final = OrderQuery(pet_id, 20, OrderStatus.COMPLETED)  # behind cancelled ones
                 calls["list_orders, of a final status"] = partial(repository.list_orders, final)
                 sold = PetQuery(0, 9, PetStatus.SOLD)
                 for query in (sold, OrderQuery(0, 9, OrderStatus.COMPLETED)):
                     calls[f"{query}, which thousands match"] = partial(read_page, repository, query)
-                again = partial(order_and_cancel, repository, often[index])
+                again = partial(order_and_cancel, repository, pet_id)
                 calls["place_order, as often before"] = again
                 for name, call in calls.items():
-                    if name.startswith(("restore", "list_tokens")):  # their work may grow
-                        continue
-                    begin, begin_cpu = time(), process_time()
-                    await attempt(call)
-                    taken = {"": time() - begin, " of CPU": process_time() - begin_cpu}
-                    for unit, seconds in taken.items():
-                        times[name, unit][index].append(seconds)
+                    if not name.startswith(("restore", "list_tokens")):  # their work may grow
+                        begin, begin_cpu = time(), process_time()
+                        await attempt(call)
+                        taken, taken_of_cpu = time() - begin, process_time() - begin_cpu
+                        times[name, ""][index].append(taken)
+                        times[name, " of CPU"][index].append(taken_of_cpu)
+            # The later half: a server may plan anew what comes often.
+            later = {key: [each[rounds // 2 :] for each in pair] for key, pair in times.items()}
             longer = {
-                measured: (one, other)
-                for measured, pair in times.items()  # a server may plan anew what comes often
-                for one, other in [[seconds[number // 2 :] for seconds in pair]]
-                if min(other) > GROWTH * min(one) + SPARE_SECONDS[measured[1]]
+                (name, unit): (small, large)
+                for (name, unit), (small, large) in later.items()
+                if min(large) > GROWTH * min(small) + SPARE_SECONDS[unit]
             }
             late = time() - end
             certain = late > 0 and not any(by_chance(*pair) for pair in longer.values())
-            enough = number >= (SLOW_TIMES if late > 0 else LEAST_TIMES)
+            enough = rounds >= (SLOW_TIMES if late > 0 else LEAST_TIMES)
             if enough and (certain or not longer or late > COMPARED_SECONDS):
                 break
         grows = [
-            f"{name}: {1000 * min(one):.2f} ms{unit} in a small store, {1000 * min(other):.2f} ms"
+            f"{name}: {1000 * min(small):.2f} ms{unit} in a small store, {1000 * min(large):.2f} ms"
             " in a large one"
-            for (name, unit), (one, other) in longer.items()
-            if not by_chance(one, other)
+            for (name, unit), (small, large) in longer.items()
+            if not by_chance(small, large)
         ]
         if grows:
             text = "the time that a call takes grows with the store:\n" + "\n".join(grows)
@@ -198,8 +198,8 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     most -- as many of each kind, if there is time for them; what there was none for is noted
     size -- as many of each kind are in a call
 
-    Returns for how many seconds of a processor two calls have held the event loop: a store that
-    is reorganized is so repeatedly. A garbage collection of a large process would take as long.
+    Returns the second longest time that a call has held the event loop, in seconds of a processor:
+    the longest may be chance. A garbage collection of a large process would take as long.
     """
     first = (await add_pet(repository)) + 10
     in_time, holds, stored = time_limit(FILL_SECONDS), [0.0, 0.0], 0

@@ -125,21 +125,21 @@ async def check_agreement(repository: Repository) -> None:
 async def check_one_step(repository: Repository, pet_id: int, status: OrderStatus) -> None:
     """Check that a pet and its order change in one step, when the order gets this status."""
 
-    async def order() -> list[Order]:
+    async def changed() -> list[Order]:
         listed = await repository.list_orders(OrderQuery(0, 99))
         return [order for order in listed if (order.pet_id, order.status) == (pet_id, status)]
 
-    begin = PetStatus.AVAILABLE if status is OrderStatus.PLACED else PetStatus.PENDING
-    end = PET_STATUS_BY_ORDER[status]
-    before, pet, after = await order(), await repository.get_pet(pet_id), await order()
+    old = PetStatus.AVAILABLE if status is OrderStatus.PLACED else PetStatus.PENDING
+    new = PET_STATUS_BY_ORDER[status]
+    before, pet, after = await changed(), await repository.get_pet(pet_id), await changed()
     assert pet is not None
-    assert not before or pet.status == end, "the order changes first"
-    assert after or pet.status == begin, "the pet changes first"
-    for changed in after:  # from now on, every list shows it
-        assert await status_of(repository, pet_id) == end
-        found, listed = await look_up(repository, changed)
-        shown = [(order.id, order.status) for order in (found, *listed) if order]
-        assert shown == [(changed.id, status)] * 2
+    assert not before or pet.status == new, "the order changes first"
+    assert after or pet.status == old, "the pet changes first"
+    for order in after:  # from now on, every list shows it
+        assert await status_of(repository, pet_id) == new
+        found, listed = await look_up(repository, order)
+        shown = [(it.id, it.status) for it in (found, *listed) if it]
+        assert shown == [(order.id, status)] * 2
 
 
 async def sell_once(
@@ -158,7 +158,7 @@ async def sell_once(
     results = await asyncio.gather(*placings, return_exceptions=True)
     assert {kind(result) for result in results} == {Receipt, ConflictError}, results
     order_id = one_effect(results)
-    retries = results[::2] if begin_with_token else results[1::2]
+    retries = [result for result, it in zip(results, tokens * 2, strict=True) if it]
     assert len({kind(result) for result in retries}) == 1, "a retry is refused"
     updated = await asyncio.gather(
         first.update_order(order_id, OrderStatus.COMPLETED),

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -286,32 +285,32 @@ class PageClauses(Kit):
     async def test_a_returned_list_belongs_to_the_caller(self, repository: Repository) -> None:
         """A list that the store itself uses is returned, not a copy."""
         # It compares what is returned only with what was returned: nothing else fails it.
-        stray: Any = (Pet(1, "", 1), Order(1, 1, OrderStatus.PLACED, AT))
 
-        async def read_list(query: AnyQuery) -> list[Any]:
+        def spoil(returned: list[Any]) -> list[Any]:  # returns what was in it before
+            before, stray = [*returned], (Pet(1, "", 1), Order(1, 1, OrderStatus.PLACED, AT))
+            returned[:] = [] if before else stray
+            return before
+
+        async def read(query: AnyQuery) -> list[Any]:
             page = await read_page(repository, query)
             return page if isinstance(page, list) else []  # anything else fails another clause
 
         queries = [PetQuery(0, 3), OrderQuery(0, 3), *every_filter(0, 99)]
-        reads = [partial(read_list, query) for query in queries]
         for number in range(5):  # at first all pages are empty
-            for read in reads:
-                for page in (*await asyncio.gather(read(), read()), await read()):
-                    before, page[:] = [*page], [] if page else stray
-                    assert [*await read()] == before, "a change of a returned list is returned"
+            for query in queries:
+                for page in (*await asyncio.gather(read(query), read(query)), await read(query)):
+                    before = spoil(page)
+                    assert [*await read(query)] == before, "a change of a returned list is returned"
             with suppress(RefusedError):
                 placed = await repository.place_order(await add_pet(repository), AT)
-                kept, pages = list[Any](), list[Any]()
-                for read in reads:
-                    kept.append(page := await read())
-                    pages.append([*page])
+                kept = [(page := await read(query), [*page]) for query in queries]
                 await repository.create_pet(NewPet("Rex", number, PetStatus.SOLD))
                 await repository.update_order(placed.id, FINAL_STATUSES[number % 2])
                 await repository.place_order(await add_pet(repository), AT)
-                assert [[*page] for page in kept] == pages, "a returned list has changed afterwards"
+                assert all([*page] == copy for page, copy in kept), "a returned list has changed"
         for name in () if self.remote else ("one", "another"):  # at first there are no records
             listed, twin = await asyncio.gather(*map(some_records, [repository] * 2))
-            records, listed[:] = [*listed], [] if listed else stray
+            records = spoil(listed)
             assert twin == records, "two calls return one list"
             assert await some_records(repository) == records, "a change of records is returned"
             await repository.create_pet(REX, make_token(name, REX))

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
-from itertools import count, permutations, product, repeat
+from itertools import count, permutations, product
 from math import ceil
 from operator import methodcaller
 from tempfile import TemporaryDirectory
@@ -52,7 +52,7 @@ from petstore_conformance.model.values import AT, REX, make_token
 KILLS: Final = 20  # at most so many processes are killed after a step: of SQL, after each third
 KILLING_SECONDS = 15  # after this time no more of them are started
 NUMBERS: Final = count()  # those of the processes that are killed
-PAUSES: Final = 14  # before so many writes a process is paused: from the third on after each second
+PAUSES: Final = 14  # a process is paused after writes below this: the first two, then every second
 FEW_STEPS: Final = 2  # in a call: its driver may make others that are not seen, so time is used
 FRACTIONS: Final = (0.2, 0.4, 0.6, 0.8)  # of a call: when the process is paused or killed then
 MEETINGS: Final = 20  # how often two processes write the same at once, wherever they are then
@@ -89,12 +89,12 @@ async def cancel_while_it_waits(repository: Repository, pet_id: int) -> None:
     call = partial(attempt, partial(repository.place_order, pet_id, AT))
     update = partial(repository.update_order, MAX_ID, OrderStatus.CANCELLED)
     calls = (*[call] * 20, partial(repository.create_pet, REX), partial(attempt, update))
-    first, second, *others = (asyncio.create_task(make()) for make in calls)
-    await asyncio.wait({first, second}, timeout=0.1)
+    cancelled, kept, *others = (asyncio.create_task(make()) for make in calls)
+    await asyncio.wait({cancelled, kept}, timeout=0.1)
     reading = asyncio.create_task(repository.get_pet(pet_id))
     async with within(LOCKED_SECONDS / 2, "a cancelled call that waits for another process"):
-        await cancel([first, *others])
-    await asyncio.gather(second, reading, read_all(repository), repository.check())
+        await cancel([cancelled, *others])
+    await asyncio.gather(kept, reading, read_all(repository), repository.check())
 
 
 class ProcessClauses(Kit):
@@ -218,9 +218,9 @@ class ProcessClauses(Kit):
         steps, lengths = await self._write_and_kill(location)
         every = max(1, ceil(steps / KILLS))  # each step, or each n-th if there are too many
         first = 1 + current().random.randrange(every)  # the seed chooses it
-        # The calls: an update, a restore, create, order and update; an equal update and create.
-        endings: list[Any] = [{"others": 40}, *({"last_call": n} for n in (1, 2, 2, 4, 5, 7))]
-        endings += [{"others": 40, "last_call": n} for n in (17, 22)]
+        calls = {"update": 1, "restore": 2, "or refused": 2, "create": 4, "place": 5, "cancel": 7}
+        endings: list[Any] = [{"others": 40}, *({"last_call": n} for n in calls.values())]
+        endings += [{"others": 40, "last_call": n} for n in (17, 22)]  # an equal update, or create
         endings += [{"step": step} for step in range(first, steps + 1, every)]
         if steps < FEW_STEPS * len(lengths):
             lengths.insert(1, lengths[-1])  # later ones also update an order of the last process
@@ -229,7 +229,7 @@ class ProcessClauses(Kit):
         left, in_time = enumerate(endings), time_limit(KILLING_SECONDS)
 
         async def kill_some(place: Location, *survivors: Repository) -> None:
-            for number, ending in left:
+            for number, ending in left:  # each ending is tried in one of both places
                 if not in_time():
                     current().note(number, len(endings))
                     break
@@ -245,13 +245,13 @@ class ProcessClauses(Kit):
             finally:
                 await cancel(killing)
         # Long names are written for a while, perhaps those of several pets together.
-        news: list[Payload] = [*[NewPet(self.long_name(2**20), 7)] * 7, REX]
-        for lists in (True, False, False, False):
+        creates: list[Payload] = [*[NewPet(self.long_name(2**20), 7)] * 7, REX]
+        for orders in (True, False, False, False):
             async with child(location) as killed:  # as soon as a call shows what it is writing
                 pet_id = await add_pet(killed)
-                writes: list[Payload] = [pet_id] if lists else news
-                last = pet_id if lists else min(pet_id + len(news), MAX_ID)
-                seen = await read_what_is_written(killed, writes, last, lists=lists)
+                payloads: list[Payload] = [pet_id] if orders else creates
+                changed_id = pet_id if orders else min(pet_id + len(creates), MAX_ID)
+                seen = await read_what_is_written(killed, payloads, changed_id, lists=orders)
             async with location.open(Expected(access=Access.WRITE)) as repository:
                 check_acknowledged(seen, await read_all(repository))
                 await check_agreement(repository)
@@ -275,19 +275,19 @@ class ProcessClauses(Kit):
         """
         number = next(NUMBERS)
         name, free_id = f"killed {number}", HIGHEST + number * 10**6  # above all that are assigned
-        acknowledged = list[Pet | Order]()
+        acknowledged, refused = list[Pet | Order](), number % 2 == 0  # in every second process
         async with child(location, last_write=step, last_call=last_call, after=after) as killed:
             with suppress(UnavailableError):
                 for order in await killed.list_orders(OrderQuery(0, 1, OrderStatus.PLACED)):
                     acknowledged.append(await killed.update_order(order.id, OrderStatus.COMPLETED))
-                async for items in write_each_kind(killed, name, [free_id]):
+                async for items in write_each_kind(killed, name, [free_id], refused=refused):
                     acknowledged += items
             placed = await place_orders(killed, others // 20)
-            news = [NewPet("in flight", n // 2) for n in range(others)]  # each of them twice
-            tokens = [make_token(f"{name} {it}", it) if it.category_id % 2 else None for it in news]
-            changed = [*placed, *placed]  # the second time, nothing changes
-            writes = [killed.update_order(order.id, OrderStatus.COMPLETED) for order in changed]
-            writes += map(create, repeat(killed), news, tokens)
+            twice = [*placed, *placed]  # the second time, nothing changes
+            writes: list[Any] = [killed.update_order(it.id, OrderStatus.COMPLETED) for it in twice]
+            for new in [NewPet("in flight", n // 2) for n in range(others)]:  # each of them twice
+                token = make_token(f"{name} {new}", new) if new.category_id % 2 else None
+                writes.append(create(killed, new, token))
             tasks = [asyncio.create_task(write) for write in writes]
             finished = asyncio.gather(*tasks, return_exceptions=True)
             if tasks:
@@ -302,18 +302,18 @@ class ProcessClauses(Kit):
             stored = await read_all(repository)
             check_acknowledged(acknowledged, stored)
             await check_agreement(repository)
-            (order,) = await place_orders(repository)  # the next one completes it
-            for id_, kept in ((order.pet_id, stored.pets), (order.id, stored.orders)):
+            (order,) = await place_orders(repository)  # the next process completes it
+            for assigned, kept in ((order.pet_id, stored.pets), (order.id, stored.orders)):
                 known = {item.id for item in kept}
-                assert id_ not in known
-                assert id_ > free_id or free_id not in known, "what is restored does not count"
+                assert assigned not in known
+                assert assigned > free_id or free_id not in known, "what is restored does not count"
             # The same writes with the same tokens: what was stored before is not stored twice.
-            async for items in write_each_kind(repository, name, [free_id]):
+            async for items in write_each_kind(repository, name, [free_id], refused=refused):
                 acknowledged += items
             stored = await read_all(repository)
             check_acknowledged(acknowledged, stored)
             pets = [pet for pet in stored.pets if pet.name == name]
             assert [pet.status for pet in pets] == [PetStatus.SOLD]
-            found = [order.status for order in stored.orders if order.pet_id == pets[0].id]
-            assert sorted(found) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
+            statuses = [order.status for order in stored.orders if order.pet_id == pets[0].id]
+            assert sorted(statuses) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
         return killed.writes, killed.lengths

@@ -56,7 +56,7 @@ from petstore_conformance.model.values import (
     make_token,
 )
 
-HIGHEST: Final = 2**52  # the highest restored id; those above it are left to be assigned
+HIGHEST: Final = 2**52  # the highest restored id of most clauses; those above it stay free
 # More rows than a statement of a database may have values, to be restored in one call.
 ROWS: Final = [Pet(2**41 + n, f"{n}", n, PetStatus.SOLD) for n in range(33_000)]
 LATE_POSITIONS: Final = (1999, 2000)  # around a border, if 10, 100 or 500 are stored at once
@@ -148,10 +148,9 @@ async def refuse(repository: Repository, error: type[RefusedError], *items: Pet 
 
 
 async def restore_before_a_refusal(repository: Repository, distance: int) -> int:
-    """Restore items whose ids count although a later one is refused; return the highest.
+    """Restore items, that with the highest id first, before one that is refused; return that id.
 
-    distance -- how far it is above all others; it is neither the last that is stored nor the last
-        in the call
+    distance -- how far it is above all ids that are stored
     """
     highest = max((await read_all(repository)).ids) + distance
     refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
@@ -346,9 +345,9 @@ class RestoreClauses(Kit):
         for item, is_refused in product(alone, (False, True)):
             id_ = max((await read_all(repository)).ids) + 1000
             both = replace(item, id=id_), replace(item, id=id_ - 9)  # the highest first
-            refused = Order(id_ + 1, MAX_ID, OrderStatus.CANCELLED, AT)
             if is_refused:
-                await refuse(repository, NotFoundError, *both, refused)
+                without_pet = Order(id_ + 1, MAX_ID, OrderStatus.CANCELLED, AT)
+                await refuse(repository, NotFoundError, *both, without_pet)
             else:
                 await repository.restore(both)
             (order,) = await place_orders(repository)
@@ -359,14 +358,14 @@ class RestoreClauses(Kit):
             if not await repository.get_pet(id_) and not await repository.get_order(id_):
                 await repository.restore(pet_and_order(id_))
                 highest = max(highest, id_)
-            if highest < HIGHEST:
-                highest = await restore_before_a_refusal(repository, 3 + 30 * (id_ % 2))
+            if highest < HIGHEST:  # ids that are reserved end before it, or behind it
+                highest = await restore_before_a_refusal(repository, distance=33 if id_ % 2 else 3)
             for at_once in await sample(repository, (*[1] * 8, 20)):  # connections may reserve ids
-                orders = await asyncio.gather(*(place_at(repository, AT) for _ in range(at_once)))
-                ids = {"pets": [order.pet_id for order in orders], "orders": [o.id for o in orders]}
-                for kind, some in ids.items():
+                placed = await asyncio.gather(*(place_at(repository, AT) for _ in range(at_once)))
+                ids = {"pets": [it.pet_id for it in placed], "orders": [it.id for it in placed]}
+                for kind, assigned in ids.items():
                     low = f"the counter of {kind} is too low, or what a connection has reserved"
-                    assert highest < min(some) <= max(some) <= MAX_ID, low
+                    assert highest < min(assigned) <= max(assigned) <= MAX_ID, low
                 order_ids += ids["orders"]
         stored = await read_all(repository)
         assert len({pet.id for pet in stored.pets}) == len(stored.pets)
@@ -378,7 +377,7 @@ class RestoreClauses(Kit):
         pet_id = await add_pet(repository)
         placing, creating = make_token("placed", pet_id), make_token("created", REX)
         placed = await repository.place_order(pet_id, AT, placing)
-        created = await repository.create_pet(REX, creating)
+        receipt = await repository.create_pet(REX, creating)
         await repository.restore(pet_and_order(MAX_ID))
         await repository.update_order(placed.id, OrderStatus.CANCELLED)
         counts = await count_stored(repository)
@@ -401,7 +400,7 @@ class RestoreClauses(Kit):
         assert await count_stored(repository) == counts, half
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE, half
         assert await repository.place_order(pet_id, AT, placing) == replace(placed, replayed=True)
-        assert await repository.create_pet(REX, creating) == replace(created, replayed=True)
+        assert await repository.create_pet(REX, creating) == replace(receipt, replayed=True)
 
     @clause("restore-order")
     async def test_an_order_needs_its_pet(self, repository: Repository) -> None:

@@ -195,7 +195,7 @@ class StoreClauses(Kit):
     async def test_only_the_expected_store_is_opened(self, location: Location) -> None:
         """Another store is opened, or one is made where the expected one is missing."""
         backend = location.backend
-        unlike = partial(Expected, snapshot=backend.snapshots)
+        expect = partial(Expected, snapshot=backend.snapshots)
         async with location.open() as repository:
             await place_orders(repository, 3)
             stored, identity = await read_all(repository), repository.store
@@ -210,13 +210,13 @@ class StoreClauses(Kit):
             look = partial(existing, empty.settings, location.settings)
             before = look()
             for other, access in product((*others, identity), Access):
-                await check_refused(empty, unlike(store=other, access=access), WrongStoreError)
+                await check_refused(empty, expect(store=other, access=access), WrongStoreError)
             assert look() == before, "a file or folder was created"
             if backend.durable:
                 await check_refused(empty, ONLY_OPEN, ChangeNeededError)
         if backend.durable:
             for other, access in product(others, Access):
-                await check_refused(location, unlike(store=other, access=access), WrongStoreError)
+                await check_refused(location, expect(store=other, access=access), WrongStoreError)
             async with location.open(Expected(store=identity)) as again:
                 assert await read_all(again) == stored
 

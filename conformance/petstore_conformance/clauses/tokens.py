@@ -193,7 +193,7 @@ class TokenClauses(Kit):
                 one_effect(await asyncio.gather(*writes))
 
     async def _write_two_at_once(self, repository: Repository) -> None:
-        """Make two different writes with one token at once: one of them is refused."""
+        """Make two different writes with one token, each four times: only one has an effect."""
         for attempt in range(5):
             first, *pet_ids = [await add_pet(repository) for _ in range(3)]
             news = [NewPet("Rex", number, PetStatus.AVAILABLE) for number in range(2)]
@@ -281,26 +281,25 @@ class ExpiryClauses(Kit):
 
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
         """Let many records expire, each when it must, whatever is tried with it before."""
-        order = sorted(SPANS, key=lambda seconds: hashlib.sha256(b"%d" % seconds).digest())
-        used: dict[int, tuple[IdempotencyToken, int]] = {}
-        for seconds in order:  # in no order of time
-            token = make_token(f"for {seconds}", REX, begin, seconds)
-            id_ = (await repository.create_pet(REX, token)).id
-            used[seconds] = token, id_
+        written = list[tuple[IdempotencyToken, int]]()
+        for seconds in sorted(SPANS, key=lambda span: hashlib.sha256(b"%d" % span).digest()):
+            token = make_token(f"for {seconds}", REX, begin, seconds)  # in no order of time
+            receipt = await repository.create_pet(REX, token)
             # Restored records expire, too; here not before they have by any other clock.
-            longer = seconds + NOW - begin
-            other = make_token(f"restored {seconds}", REX, begin, longer)
-            await repository.restore([record_of(other, id_)])
-            used[longer] = other, id_
+            restored = make_token(f"restored {seconds}", REX, begin, seconds + NOW - begin)
+            await repository.restore([record_of(restored, receipt.id)])
+            written += [(token, receipt.id), (restored, receipt.id)]
         await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire
-        for seconds, (token, id_) in sorted(used.items()):
-            for now in (begin - 1000, begin, token.until - 1):  # also if a caller's clock is slow
-                if now < begin + max((s for s in used if s < seconds), default=-1000):
-                    continue  # records that expired before may be gone
+        slow_clock = latest_clock = begin - 1000
+        for token, id_ in sorted(written, key=lambda it: it[0].until):
+            for now in (slow_clock, begin, token.until - 1):
+                if now < latest_clock:
+                    continue  # the record may be gone by now: another call found it expired
                 for until in (now, now + 10 * DAY_SECONDS):  # a replay changes nothing
                     later = replace(token, now=now, until=until)
                     assert await repository.create_pet(REX, later) == Receipt(id_, replayed=True)
                 with suppress(TokenReusedError):  # nor does a reuse
                     await repository.create_pet(REX, replace(later, fingerprint=bytes(32)))
-            expired = replace(token, now=token.until, until=token.until + 1, fingerprint=bytes(32))
+            latest_clock = end = token.until
+            expired = replace(token, now=end, until=end + 1, fingerprint=bytes(32))
             assert not (await repository.create_pet(REX, expired)).replayed

@@ -57,7 +57,7 @@ async def write_once(
     length -- that of a write; the calls of the next handle begin some tenths of it later
     """
     token, writes = make_token(name, payload), list[asyncio.Task[Receipt]]()
-    if tenths % 2:  # the record of an earlier write with it has expired
+    if tenths % 2:  # every second time, the record of an earlier write with it has expired
         await handles[0].create_pet(REX, replace(token, now=PAST, until=PAST + 1))
     for handle in handles:
         writes += [asyncio.create_task(send(handle, payload, token)) for _ in range(2)]
@@ -201,18 +201,18 @@ class Call(Struct):
 
 
 def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
-    """Find an order of the calls that explains their results; return the model after it.
+    """Find a sequence of the calls that explains their results; return the model after it.
 
     stored -- all pets and orders after the calls
 
-    Raises `AssertionError` if there is no such order.
+    Raises `AssertionError` if there is none.
     """
     __tracebackhide__ = True
     begin = model.copy()  # a write may count as using its token while it is in flight
     begin.reserved += (call.what for call in calls if isinstance(call.what, Write))
-    for after in _orders(begin, list(calls), stored):
+    for after in _sequences(begin, list(calls), stored):
         if after.pets == stored.pets and after.orders == stored.orders:
-            del after.reserved[len(model.reserved) : len(begin.reserved)]
+            del after.reserved[len(model.reserved) : len(begin.reserved)]  # they have ended
             return after
     old, new = (*model.pets, *model.orders), (*stored.pets, *stored.orders)
     lines = (
@@ -226,19 +226,19 @@ def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
     raise AssertionError("\n".join(lines))
 
 
-def _orders(model: Model, calls: list[Call], stored: Stored) -> Iterable[Model]:
-    """Yield the model after the calls, for each order of them in which they have these results."""
+def _sequences(model: Model, calls: list[Call], stored: Stored) -> Iterable[Model]:
+    """Yield the model after each sequence of the calls in which they have these results."""
     if not calls:
         yield model
     for index, call in enumerate(calls):
         others = calls[:index] + calls[index + 1 :]
         after = model.copy()
         if _fits(after, call, stored):
-            yield from _orders(after, others, stored)
+            yield from _sequences(after, others, stored)
         if call.unknown:  # it may have had no effect
             after = model.copy()
             after.reserved += [call.what] if isinstance(call.what, Write) else []
-            yield from _orders(after, others, stored)
+            yield from _sequences(after, others, stored)
 
 
 def _fits(model: Model, call: Call, stored: Stored) -> bool:

@@ -167,21 +167,21 @@ class Comparison(RuleBasedStateMachine):
         return replace(write, name=None) if self._model.is_reserved(write) else write
 
     def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:
-        """Return one of several calls that overlap."""
-        order = self._order(index, OrderStatus.PLACED if index % 3 else None)
-        pet_id = order.pet_id if index % 2 else self._pet(index, PetStatus.AVAILABLE).id
-        if kind in ("create", "place"):
-            # Writes that differ may have the same name, and so the same token.
-            new = NewPet("overlapping", number, PetStatus.AVAILABLE)
-            payload = new if kind == "create" else pet_id if index % 6 else -1
-            write = Write(payload, name, TIMES[number])
-            return Call(lambda repository: self._make(repository, write), write)
+        """Return one of several calls that overlap; an index from 0 to 5 chooses what it is of."""
+        order = self._order(index, None if index in (0, 3) else OrderStatus.PLACED)
+        pet_id = order.pet_id if index in (1, 3, 5) else self._pet(index, PetStatus.AVAILABLE).id
+        if kind == "pet":
+            return Call(lambda repository: repository.get_pet(pet_id), (pet_id, Pet))
+        if kind == "order":
+            return Call(lambda repository: repository.get_order(order.id), (order.id, Order))
         if kind == "update":
             what = order.id, status
             return Call(lambda repository: repository.update_order(*what), what)
-        if kind == "pet":
-            return Call(lambda repository: repository.get_pet(pet_id), (pet_id, Pet))
-        return Call(lambda repository: repository.get_order(order.id), (order.id, Order))
+        new = NewPet("overlapping", number, PetStatus.AVAILABLE)
+        payload = new if kind == "create" else -1 if index == 0 else pet_id
+        # Writes that differ may have the same name, and so the same token.
+        write = Write(payload, name, TIMES[number])
+        return Call(partial(self._make, write=write), write)
 
     def _make(self, repository: Repository, write: Write) -> Coroutine[Any, Any, Receipt]:
         return send(repository, write.payload, self._model.token(write), write.at)

@@ -169,7 +169,6 @@ class ModelMachine(Comparison):
         if calls:
             self._explain(calls)
         self.check_everything(handle=index)
-        self.reached["reopened"] += 1
 
     @step()
     def check_everything(self) -> None:

@@ -88,16 +88,16 @@ async def check_page(repository: Repository, query: AnyQuery, items: Sequence[An
 async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
     """Check pages of many sizes, given all pets, or all orders, in ascending id."""
     query_type = PetQuery if isinstance(items[0], Pet) else OrderQuery
-    all_, *filtered = [one for one in every_filter(0, 1) if isinstance(one, query_type)]
+    of_all, *of_a_status = [one for one in every_filter(0, 1) if isinstance(one, query_type)]
 
     async def read(numbered: tuple[int, int]) -> None:
         number, count = numbered
-        for query in (all_, filtered[number % 3]):
-            ids = [0, *(item.id for item in matching(items, query))]
-            any_id = items[number % len(items)].id if number % 3 else 0
-            # The last two pages end with the last item, and one of them is full. An index may have
-            # items of another status behind it.
-            for after in (any_id, *ids[-count - 1 :][:2]):
+        filtered, item = of_a_status[number % 3], items[number % len(items)]  # they take turns
+        begin = item.id if number % 3 else 0
+        for query in (of_all, filtered):
+            # The last page that is full, with the id before it; an index may have more behind it.
+            last_page = [0, *(it.id for it in matching(items, query))][-1 - count :]
+            for after in (begin, *last_page[:2]):  # the last page from its first item on is short
                 await check_page(repository, replace(query, after=after, count=count), items)
 
     await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)

@@ -152,7 +152,7 @@ def make_token(
 ) -> IdempotencyToken:
     """Return a token whose value is the hash of a name.
 
-    payload -- what the write stores: a `NewPet`, or the id of the pet that is ordered
+    payload -- what has the fingerprint: mostly a `NewPet`, or the id of the pet that is ordered
     now -- the caller's clock, in seconds since 1970
     seconds -- after how many seconds its record expires
     """
