@@ -26,7 +26,7 @@ os.environ.setdefault("PYTEST_TIMEOUT", f"{600 * PATIENCE}")  # read by pytest-t
 LONG = {
     "test_a_page_shows_what_was_stored_during_the_call": "TestValkey TestPostgres",
     "test_any_number_of_items_is_restored": "TestValkey TestPostgres",
-    "test_the_work_of_a_call_does_not_grow_with_the_store": "TestPostgres",
+    "test_the_work_of_calls_does_not_grow_with_the_store": "TestPostgres",
     "test_two_scratch_locations_share_nothing": "TestPostgres",
     "test_two_processes_share_a_location": "TestValkey TestPostgres",
     "test_what_was_acknowledged_survives_a_kill": "TestValkey TestPostgres",

@@ -122,9 +122,7 @@ async def test_a_header_with_control_characters_is_never_written(
     assert b"x-b" not in raw
 
 
-async def test_a_tab_bytes_above_ascii_and_a_status_without_a_name_are_written_as_they_are() -> (
-    None
-):
+async def test_a_tab_bytes_above_ascii_and_a_status_without_a_name_are_written() -> None:
     raw = await talk(ours(responds(start(299, length(0), (b"x-a", b"1\t2\xe9")), body())), [GET])
     assert raw.startswith(b"HTTP/1.1 299 \r\n")
     assert b"x-a: 1\t2\xe9" in raw

@@ -34,9 +34,7 @@ from tests.support.repositories import AT, REX, again, make_token, pets
 from tests.support.waiting import HANG_SECONDS
 
 
-async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
-    failing: Server,
-) -> None:
+async def test_a_killed_server_is_used_again_once_it_runs_and_lost_nothing(failing: Server) -> None:
     async with opened(failing) as repository:
         made = {(await repository.create_pet(REX)).id for _ in range(5)}
         failing.kill()
@@ -113,9 +111,7 @@ async def test_when_connections_are_used_up_the_open_ones_remain(failing: Server
         assert len(await pets(repository)) == 31
 
 
-async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(
-    server: Server,
-) -> None:
+async def test_a_connection_lost_between_two_steps_of_asyncpg_is_lost(server: Server) -> None:
     """Also while a store is opened, when its other errors may be those of the settings."""
     async with session(server) as closed:
         transaction = closed.transaction()

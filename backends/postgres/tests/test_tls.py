@@ -72,9 +72,7 @@ def test_a_certificate_for_another_host_name_is_refused(encrypted: Server, autho
     assert create(url.replace("verify-full", "verify-ca")) == 1, "it checks no host name"
 
 
-def test_a_certificate_of_an_unknown_authority_is_refused(
-    encrypted: Server, authority: Path
-) -> None:
+def test_a_certificate_of_another_authority_is_refused(encrypted: Server, authority: Path) -> None:
     for mode in ("require", "verify-ca", "verify-full"):  # with an authority, require checks it
         url = encrypted.url(sslmode=mode, sslrootcert=str(authority / "other.pem"))
         message = refusal(url.replace("127.0.0.1", "localhost"), UnavailableError)

@@ -60,9 +60,7 @@ async def test_a_frozen_server_costs_one_timeout_and_is_used_again_once_it_resum
         assert len(await pets(repository)) in {1, 51}
 
 
-async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
-    tmp_path: Path,
-) -> None:
+async def test_a_killed_server_is_used_again_once_it_runs_and_lost_nothing(tmp_path: Path) -> None:
     with single(tmp_path, *AOF) as server:
         async with opened(server) as repository:
             made = {(await repository.create_pet(REX)).id for _ in range(5)}

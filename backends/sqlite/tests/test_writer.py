@@ -143,9 +143,7 @@ async def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Pat
     assert await names(file) == ["Rex"]
 
 
-async def test_the_last_ids_are_assigned_to_some_of_the_calls_that_wait_together(
-    file: Path,
-) -> None:
+async def test_the_last_ids_are_assigned_to_some_of_the_calls_waiting_together(file: Path) -> None:
     """The others change nothing: their pets stay available, and their tokens have no records."""
     async with opened(file) as repository:
         free = [Pet(n, "free", 1, PetStatus.AVAILABLE) for n in range(1, 6)]

@@ -185,13 +185,16 @@ class CancellationClauses(Kit):
         await check_agreement(reader)
 
     async def _look_for_late_effects(self, repository: Repository, length: Length) -> Stored:
-        """Cancel one write of each kind; return what is stored when their time is over."""
+        """Cancel one write of each kind, behind others; return what is stored in the end."""
         for number in range(5):  # a server may be slow by chance
             calls = calls_of(repository, await give(repository, -1 - number))
             writes = [call for name, call in calls.items() if name.startswith(WRITES)]
+            ahead = [asyncio.create_task(add_pet(repository)) for _ in range(5)]
+            await yield_to_others()
             tasks = [asyncio.create_task(attempt(call)) for call in writes]
             await yield_to_others()
             await cancel(tasks)
+            await asyncio.gather(*ahead)
             await wait_for_server(length)
             before = await read_all(repository)
             stored = await check_no_late_effects(repository, length)

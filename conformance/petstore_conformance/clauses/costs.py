@@ -108,9 +108,7 @@ class CostClauses(Kit):
         }
 
     @location_clause("cost")
-    async def test_the_work_of_a_call_does_not_grow_with_the_store(
-        self, location: Location
-    ) -> None:
+    async def test_the_work_of_calls_does_not_grow_with_the_store(self, location: Location) -> None:
         """All items are searched for one of them, for those of a status, or for expired records."""
         async with AsyncExitStack() as stack:
             stores = list[Sequence[Repository]]()

@@ -53,7 +53,8 @@ class LocationClauses(Kit):
                     given = await give(repository, number)
                     plain = await repository.create_pet(NewPet("Rex", 7))  # it never changes
                     given = replace(given, pet_id=plain.id)
-                    await call_all(repository, given)  # it may cache what it returns
+                    for _ in range(2):  # it may cache what it returns, or what is final
+                        await call_all(repository, given)
                     if ending is not None:
                         raise ending
             closed.append((repository, given))

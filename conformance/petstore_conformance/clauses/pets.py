@@ -159,9 +159,7 @@ class PetClauses(Kit):
             assert await repository.get_pet(absent) is None
 
     @clause("exact-types")
-    async def test_results_have_exactly_the_types_of_the_contract(
-        self, repository: Repository
-    ) -> None:
+    async def test_results_have_the_types_of_the_contract(self, repository: Repository) -> None:
         """A status is a plain string, an integer a float or a string, or a struct a subclass."""
         found = list[Any]()  # None, or that a call is refused, is what another clause finds
         if not self.remote:  # later ids have more than 32 bits

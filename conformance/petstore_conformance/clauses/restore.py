@@ -307,9 +307,7 @@ class RestoreClauses(Kit):
         await check_stored(repository, pets, [*orders, new_order, other_order])
 
     @clause("restore-other")
-    async def test_a_different_item_with_a_stored_id_is_refused(
-        self, repository: Repository
-    ) -> None:
+    async def test_another_item_with_a_stored_id_is_refused(self, repository: Repository) -> None:
         """The stored item is replaced, or not all items before the refused one are stored."""
         await repository.restore(RESTORED_ITEMS)
         own = await create(repository, REX)
@@ -421,9 +419,7 @@ class RestoreClauses(Kit):
         await refuse_late(repository, Order(2**47, 2**47, OrderStatus.CANCELLED, AT), NotFoundError)
 
     @clause("restore-live")
-    async def test_an_order_needs_the_matching_status_of_its_pet(
-        self, repository: Repository
-    ) -> None:
+    async def test_an_order_needs_the_right_status_of_its_pet(self, repository: Repository) -> None:
         """An order is stored whose pet has another status, or is in another such order."""
         low_ids, ids = count(1), count(1000)
         pets, orders = list[Pet](), list[Order]()

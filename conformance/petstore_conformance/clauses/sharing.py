@@ -155,9 +155,7 @@ class SharingClauses(Kit):
     """Clauses of backends that claim to be shared."""
 
     @location_clause("shared-reads", needs="shared")
-    async def test_each_repository_sees_what_the_other_has_written(
-        self, location: Location
-    ) -> None:
+    async def test_each_repository_sees_what_another_has_written(self, location: Location) -> None:
         """Each repository reads from its own copy or cache."""
         async with location.open_several(3) as handles:
             pairs = list(permutations(handles, 2))

@@ -147,17 +147,21 @@ class HandsAnOrderToTheNextCaller(Correct):
 
 @breaks("cancelled-write")
 class MakesCancelledWritesLater(Correct):
-    """A queue in the background does not hear that a write was cancelled."""
+    """What is cancelled in a queue, behind three others, is made in the background."""
 
-    work, late = 0.0, 0.25
+    work, late, queued = 0.002, 0.25, 0
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        self.queued += 1
         try:
             await asyncio.sleep(self.work)
         except asyncio.CancelledError:
-            pet = Pet(self.next_id(), new.name, new.category_id, new.status)
-            asyncio.get_running_loop().call_later(self.late, self.put, pet)
+            if self.queued > 3:
+                pet = Pet(self.next_id(), new.name, new.category_id, new.status)
+                asyncio.get_running_loop().call_later(self.late, self.put, pet)
             raise
+        finally:
+            self.queued -= 1
         return await super().create_pet(new, token)
 
 

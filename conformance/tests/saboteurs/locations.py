@@ -22,7 +22,7 @@ from conformance.tests.correct import (
     remove,
 )
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
-from petstore.contract import Expected, Order, Pet, Receipt, StorageError
+from petstore.contract import Expected, Order, OrderStatus, Pet, Receipt, StorageError
 
 WrongScratch = Callable[[LocationSettings], AsyncIterator[LocationSettings]]
 
@@ -84,6 +84,16 @@ class ReadsItsCacheWhenClosed(Correct):
     async def get_pet(self, pet_id: int) -> Pet | None:
         pet = self.data.pets.get(pet_id)
         return pet if pet and not pet.status else await super().get_pet(pet_id)
+
+
+@breaks("closed")
+class KeepsFinalOrders(Correct):
+    """An order that was read once it was final can no longer change."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if order := self.kept.get(order_id) or await super().get_order(order_id):
+            self.kept |= {order.id: order} if order.status is not OrderStatus.PLACED else {}
+        return order
 
 
 @breaks("closed")
