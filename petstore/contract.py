@@ -393,7 +393,7 @@ MAX_NOTE_BYTES: Final = 65536
 class Notes(Protocol):
     """What the processes of a service have noted about their store; it outlives each of them.
 
-    A backend notes how far the store is: the highest ids, or the number of changes. A store that
+    A backend may note how far the store is: the highest ids, or the number of changes. A store that
     is behind a note is an older copy, and raises `WrongStoreError`. A call takes microseconds.
     """
 
