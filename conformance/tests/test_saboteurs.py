@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 from petstore_conformance import Conformance, Kit, RemoteConformance
 from petstore_conformance.clauses import cancellation, costs, methods, processes, restore, sequences
@@ -223,6 +224,15 @@ class FailsOnce(Correct):
 def test_the_model_shows_a_failure_that_it_cannot_repeat(quickly: None) -> None:
     with pytest.raises(BrokenPipeError):
         getattr(kit(backend(FailsOnce)), CLAUSES["model"])()
+
+
+def test_a_bug_of_cpython_is_not_blamed_on_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*arguments: Any, **named: Any) -> None:  # as `ast.parse` did in 3.11.7
+        run_state_machine_as_test(*arguments, **named)
+        raise SystemError("AST constructor recursion depth mismatch (before=144, after=192)")
+
+    monkeypatch.setattr(sequences, "run_state_machine_as_test", parse)
+    getattr(kit(backend(Correct)), CLAUSES["model"])()
 
 
 def test_a_failure_of_the_model_is_a_program_that_repeats_it(quickly: None) -> None:

@@ -39,9 +39,7 @@ async def count_statuses(repository: Repository) -> Counter[object]:
     return Counter(pet.status for pet in await pets(repository))
 
 
-async def test_writes_of_one_turn_share_a_commit_and_get_their_ids_in_its_order(
-    server: Server,
-) -> None:
+async def test_writes_of_one_turn_share_a_commit_and_get_ids_in_its_order(server: Server) -> None:
     schema = fresh()
     async with opened(server, schema=schema) as repository, session(server) as other:
 
@@ -153,9 +151,7 @@ async def test_a_pet_that_another_transaction_is_about_to_sell_is_not_sold_twice
             assert type(result) is (error or Receipt)
 
 
-async def test_a_token_that_another_transaction_records_undoes_its_batch_only(
-    server: Server,
-) -> None:
+async def test_a_token_that_another_transaction_records_undoes_one_batch(server: Server) -> None:
     """Later orders use other connections; the batch is repeated, and finds the record."""
     schema = fresh()
     async with opened(server, schema=schema) as repository, session(server) as other:
@@ -180,9 +176,7 @@ async def test_a_token_that_another_transaction_records_undoes_its_batch_only(
         assert await count_statuses(repository) == {PetStatus.PENDING: 29, PetStatus.AVAILABLE: 1}
 
 
-async def test_a_locked_order_is_not_sent_again_once_the_repository_is_closed(
-    server: Server,
-) -> None:
+async def test_a_locked_order_is_not_sent_again_by_a_closed_repository(server: Server) -> None:
     schema = fresh()
     async with opened(server, schema=schema, watched=False) as watching:
         ids = await create(watching, 2)

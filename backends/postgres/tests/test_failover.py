@@ -150,9 +150,7 @@ async def test_several_addresses_of_one_server_are_no_split_brain(server: Server
             await asyncio.sleep(CHECK_SECONDS)
 
 
-async def test_closing_beside_a_check_of_several_servers_leaves_no_connection(
-    server: Server,
-) -> None:
+async def test_closing_beside_a_check_of_servers_leaves_no_connection(server: Server) -> None:
     url = f"postgresql://postgres@127.0.0.1:{server.port},localhost:{server.port}/postgres"
     sessions = "SELECT FROM pg_stat_activity WHERE client_port > 0 AND pid <> pg_backend_pid()"
     before = len(server.fetch(sessions))

@@ -239,9 +239,7 @@ async def test_a_read_in_a_thread_notices_a_store_that_is_lost_meanwhile(
         assert {type(outcome) for outcome in outcomes} == {WrongStoreError}
 
 
-async def test_a_thread_does_not_read_a_file_that_has_taken_the_place(
-    file: Path, disk: Disk
-) -> None:
+async def test_a_thread_does_not_read_a_file_that_took_the_place(file: Path, disk: Disk) -> None:
     """Its connection is opened after the repository's."""
     async with opened(file) as repository:
         await leave_loop(disk, repository)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
-from itertools import cycle, repeat
+from itertools import cycle, product, repeat
 from typing import Any
 
 import pytest
@@ -153,8 +153,8 @@ class RecordClauses(Kit):
     async def _walk_while_records_expire(self, repository: Repository, now: int) -> None:
         """Walk while writes delete expired records, also that at which a page has ended."""
         numbers = await sample(repository, range(8))
-        spans = [(n, seconds) for n in numbers for seconds in (1, DAY_SECONDS)]
-        tokens = [make_token(f"{n} {seconds}", REX, now, seconds) for n, seconds in spans]
+        trials = product(numbers, (1, DAY_SECONDS))
+        tokens = [make_token(f"{n} {seconds}", REX, now, seconds) for n, seconds in trials]
         receipts = await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
         stored = {record_of(token, r.id) for token, r in zip(tokens, receipts, strict=True)}
         expiring = {record for record in stored if record.until == now + 1}

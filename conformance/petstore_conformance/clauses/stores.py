@@ -133,9 +133,9 @@ class StoreClauses(Kit):
                     assert [*await asyncio.gather(*reads)] == [*stored, None]
             async with location.new() as empty:
                 async with empty.open() as repository:
-                    identity = repository.store
-                async with empty.open(Expected(store=identity)) as again:
-                    assert again.store == identity, "an empty store is not kept"
+                    kept = repository.store
+                async with empty.open(Expected(store=kept)) as again:
+                    assert again.store == kept, "an empty store is not kept"
 
     @location_clause("store-gone", needs="durable")
     async def test_a_store_that_is_gone_is_not_served_and_not_made_again(

@@ -43,7 +43,7 @@ class Child(Forwarding):
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {READY: asyncio.Future()}
         self.store = ""  # until it is open
-        self.writes, self.lengths, self._still = 0, list[float](), False
+        self.writes, self.lengths, self._is_stopped = 0, list[float](), False
         self._reader = asyncio.create_task(self._read(from_it))
 
     async def open(self) -> None:
@@ -94,7 +94,7 @@ class Child(Forwarding):
         seconds = seconds or STILL_SECONDS + 10 * taken
         over = threading.Event()
         # In a thread: a call in the block may hold the event loop until it has a lock.
-        threading.Thread(target=self._signal, args=(over, seconds)).start()
+        threading.Thread(target=self._resume_again, args=(over, seconds)).start()
         try:
             yield calling
         finally:
@@ -104,13 +104,13 @@ class Child(Forwarding):
             self._results.pop(PAUSED, None)
             await self._go_on()
 
-    def _signal(self, over: threading.Event, seconds: float) -> None:
+    def _resume_again(self, over: threading.Event, seconds: float) -> None:
         while not over.wait(seconds):
             send(self._id, signal.SIGCONT)
 
     async def _go_on(self) -> None:
         """Let the process go on, again and again until it says so."""
-        while self._still:
+        while self._is_stopped:
             send(self._id, signal.SIGCONT)
             await asyncio.sleep(0.001)
 
@@ -119,7 +119,7 @@ class Child(Forwarding):
             number, outcome, self.writes, length = message
             self.lengths += [length] if number >= 0 else []
             if number in (PAUSED, RESUMED):
-                self._still = number == PAUSED
+                self._is_stopped = number == PAUSED
             result = self._results.pop(number, None)
             if result is None:  # it may have stopped at something that it writes by itself
                 self._going_on = asyncio.create_task(self._go_on())
@@ -129,7 +129,7 @@ class Child(Forwarding):
                 result.set_exception(outcome)
             else:
                 result.set_result(outcome)
-        self._still = False
+        self._is_stopped = False
         for result in self._results.values():
             if not result.done():
                 result.set_exception(UnavailableError("the process has ended"))

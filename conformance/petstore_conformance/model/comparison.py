@@ -96,8 +96,8 @@ class Comparison(RuleBasedStateMachine):
         self._repository = self._handles[handle % len(self._handles)]
 
     def _make_together(self, drawn_calls: list[Any], cancelled: int, tenth: int) -> None:
-        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
-        targets = [self._handles[drawn[-1] % len(self._handles)] for drawn in drawn_calls]
+        calls = [self._call(number, *what) for number, (*what, _) in enumerate(drawn_calls)]
+        targets = [self._handles[handle % len(self._handles)] for *_, handle in drawn_calls]
 
         async def together() -> None:
             self._lines.append(f"# the next {len(calls)} calls overlap")

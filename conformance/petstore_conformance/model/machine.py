@@ -51,7 +51,7 @@ INDEXES = st.integers(0, 40)
 # Distances from the id of a pet or an order, for ids that may be absent and pages that begin there.
 OFFSETS = st.sampled_from([-2, -1, 0, 1, 2])
 GAPS = st.sampled_from([0, 1, 3, 2**31, 2**33 + 1])
-RARELY = st.sampled_from([False, False, True])
+SOMETIMES = st.sampled_from([False, False, True])
 TOKEN_NAMES = st.none() | st.sampled_from("abcdefgh")
 
 # The clock of a caller may be slow, and its records may be valid for less or more than a day.
@@ -150,7 +150,7 @@ class ModelMachine(Comparison):
     ) -> None:
         """Close one of the handles, or all, perhaps with calls in flight; check everything."""
         index = self._handles.index(self._repository)
-        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
+        calls = [self._call(number, *what) for number, (*what, _) in enumerate(drawn_calls)]
         closed = range(len(self._handles)) if all_ else [index]
 
         async def again() -> None:
@@ -214,7 +214,7 @@ class ModelMachine(Comparison):
                 self._repository = reader
             after = found[-1].id
 
-    @step(index=INDEXES, name=TOKEN_NAMES, at=st.sampled_from(TIMES), clock=CLOCKS, any_=RARELY)
+    @step(index=INDEXES, name=TOKEN_NAMES, at=st.sampled_from(TIMES), clock=CLOCKS, any_=SOMETIMES)
     def place(
         self, index: int, name: str | None, at: Any, clock: tuple[int, int], *, any_: bool
     ) -> None:
@@ -229,7 +229,7 @@ class ModelMachine(Comparison):
         (_, name), (_, payload, _) = records[index % len(records)]
         self._write(self._timed(payload, name, clock))
 
-    @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
+    @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=SOMETIMES, offset=OFFSETS)
     def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
         """Give a status to a placed order, if there is one, or to an id near that of any order."""
         order = self._order(index, None if any_ else OrderStatus.PLACED)
@@ -246,7 +246,7 @@ class ModelMachine(Comparison):
         self._check_page(OrderQuery(after, count, status))
 
     @precondition(lambda self: not self.kit.remote)
-    @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
+    @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=SOMETIMES)
     def restore(self, new: NewPet, gap: int, status: OrderStatus | None, *, refused: bool) -> None:
         """Restore a pet of another store and its order, perhaps before one that is refused."""
         id_ = self._model.free_id(gap)
