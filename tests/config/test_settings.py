@@ -225,9 +225,7 @@ class TestMask:
 
 class TestDidYouMean:
     @given(data=st.data(), name=st.sampled_from(NAMES))
-    def test_a_name_with_a_letter_missing_is_recognized(
-        self, data: st.DataObject, name: str
-    ) -> None:
+    def test_a_name_that_lacks_a_letter_is_recognized(self, data: st.DataObject, name: str) -> None:
         index = data.draw(st.integers(len(PREFIX), len(name) - 1))
         word = name[:index] + name[index + 1 :]
         assert did_you_mean(word, NAMES) == f" Did you mean {name}?"

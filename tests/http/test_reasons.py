@@ -184,9 +184,7 @@ def test_the_reason_of_a_failure_of_the_storage_says_which(log: Log) -> None:
             assert why(log) == expected
 
 
-def test_a_storage_that_takes_too_long_is_not_ready(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_storage_that_is_too_slow_is_not_ready(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "READY_SECONDS", 0.01)
     with logged(plugin=plugin_of(Hanging())) as live:
         check_error(live.client.get("/readyz"), 503, "unavailable")

@@ -104,37 +104,43 @@ class ProcessClauses(Kit):
     async def test_two_processes_share_a_location(self, location: Location) -> None:
         """A lock, counter, cache or time is local to a process, or two share a scratch location."""
         async with location.open() as one, child(location) as other:
-            handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
-            await create_at_once(handles, 40)
-            length, _ = await measure(other.create_pet(REX))
-            for number in range(MEETINGS):
-                writer, reader = handles if number % 2 else handles[::-1]
-                # The process that is farther away begins up to the length of two calls earlier.
-                names = (f"create {number} {n}" for n in range(5))  # some may meet on the way
-                writes = (write_once((other, one), REX, name, length, number) for name in names)
-                pet_id, *_ = await asyncio.gather(*writes)
-                await check_shown(reader, created(pet_id, REX))
-                order = await sell_once(writer, reader, pet_id, begin_with_token=number % 4 < 2)
-                assert order.placed_at == AT, "one process stores its local time"
-                for handle in handles:
-                    await check_shown(handle, order)
+            await create_at_once((one, other), 40)
+            await self._write_the_same(one, other)
             await check_agreement(other)
-            for reader, writer in (handles, handles[::-1]):
-                await only_read(reader, writer)
-            long = NewPet(self.long_name(2**20), 7)
-            for _ in range(3):  # half of it may be in a file already
-                writing = partial(asyncio.gather, create(other, long), create(one, long))
-                for pet in await watch(writing, [partial(one.get_pet, 1)]):
-                    for handle in handles:
-                        await check_shown(handle, pet)
-            long = NewPet(self.long_name(2**24), 7)  # a file may be larger than was expected
-            await check_shown(one, await create(other, long))
+            await only_read(one, other)
+            await only_read(other, one)
+            await self._write_long_names(one, other)
         await self._pause_between_steps(location)
         await self._make_new_locations(location)
         steps = await self._open_at_once(location, MAX_ID)
         for step in current().random.sample(range(1, steps + 1), min(steps, 3)):
             await self._open_at_once(location, step)
+
+    async def _write_the_same(self, one: Repository, other: Repository) -> None:
+        """Make the same writes in two processes at once: each takes effect once, for both."""
+        length, _ = await measure(other.create_pet(REX))
+        for number in range(MEETINGS):
+            writer, reader = (one, other) if number % 2 else (other, one)
+            # The process that is farther away begins up to the length of two calls earlier.
+            names = (f"create {number} {n}" for n in range(5))  # some may meet on the way
+            writes = (write_once((other, one), REX, name, length, number) for name in names)
+            pet_id, *_ = await asyncio.gather(*writes)
+            await check_shown(reader, created(pet_id, REX))
+            order = await sell_once(writer, reader, pet_id, begin_with_token=number % 4 < 2)
+            assert order.placed_at == AT, "one process stores its local time"
+            for handle in (one, other):
+                await check_shown(handle, order)
+
+    async def _write_long_names(self, one: Repository, other: Repository) -> None:
+        """Write so much that half of it may be in a file, or the file is larger than expected."""
+        long = NewPet(self.long_name(2**20), 7)
+        for _ in range(3):
+            writing = partial(asyncio.gather, create(other, long), create(one, long))
+            for pet in await watch(writing, [partial(one.get_pet, 1)]):
+                for handle in (one, other):
+                    await check_shown(handle, pet)
+        await check_shown(one, await create(other, NewPet(self.long_name(2**24), 7)))
 
     async def _open_at_once(self, location: Location, step: int) -> int:
         """Open a new location while another process pauses that does so; return its steps."""

@@ -103,9 +103,7 @@ class RecordClauses(Kit):
     """Clauses of `list_tokens`, and the one of restoring what it returns."""
 
     @clause("token-walk")
-    async def test_a_walk_returns_every_record_that_has_not_expired(
-        self, repository: Repository
-    ) -> None:
+    async def test_a_walk_returns_every_record_in_force(self, repository: Repository) -> None:
         """The cursor is a position or text, or ends at expired records; or some are left out."""
         for size in (1, 10_000):
             assert await read_records(repository, size) == set()
