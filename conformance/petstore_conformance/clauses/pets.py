@@ -134,9 +134,7 @@ class PetClauses(Kit):
             await check_lives(repository, (NewPet("Rex", c, status) for c in categories), Pet)
 
     @clause("status-exact")
-    async def test_statuses_are_returned_and_absent_ones_stay_absent(
-        self, repository: Repository
-    ) -> None:
+    async def test_statuses_are_kept_and_absent_ones_stay_so(self, repository: Repository) -> None:
         """An absent status is replaced by a default, or by None."""
         for status in PET_STATUSES:
             pet = await create(repository, NewPet("Rex", 7, status))
@@ -251,9 +249,7 @@ class PageClauses(Kit):
                 assert await repository.list_pets(PetQuery(after, 20, status)) == []
 
     @clause("page-walk")
-    async def test_a_walk_returns_every_pet_once_while_others_are_added(
-        self, repository: Repository
-    ) -> None:
+    async def test_a_walk_shows_every_pet_once_beside_creates(self, repository: Repository) -> None:
         """Pages are read by offset or from a snapshot, or lack a pet while others are added."""
         before = await add_pets(repository, 40)
         for status in (None, PetStatus.AVAILABLE):
