@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from itertools import cycle, islice, product
+from itertools import cycle, islice, product, repeat
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -116,7 +116,8 @@ class ConcurrencyClauses(Kit):
             async with location.open_several(4, notes) as opened:
                 await self._write_in_opposite_orders(opened)
                 numbers = await sample(opened[0], range(CALLS_AT_ONCE), together=True)
-                await asyncio.gather(*(opened[0].create_pet(REX) for _ in numbers))
+                tokens = (make_token(f"at once {number}", REX) for number in numbers)
+                await asyncio.gather(*map(opened[0].create_pet, repeat(REX), tokens))
             for _ in range(2 if location.backend.durable else 0):  # it is not behind what was noted
                 async with location.open_several(1, notes) as again:
                     await again[0].check()
