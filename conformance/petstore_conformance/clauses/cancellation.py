@@ -171,7 +171,8 @@ class CancellationClauses(Kit):
             assert await get(id_), f"the token of {trial.name} is recorded without its effect"
         lengths = [Length(), *(it.length for it in tried if it.name.startswith(WRITES))]
         longest_write = max(lengths, key=attrgetter("seconds"))
-        stored = await self._look_for_late_effects(repository, longest_write)
+        for ahead in (0, 5):  # as soon as they begin, and while they wait for others
+            stored = await self._look_for_late_effects(repository, longest_write, ahead)
         by_id = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert by_id == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == CREATED_NAME} <= {PetStatus.SOLD}
@@ -184,17 +185,19 @@ class CancellationClauses(Kit):
         await read_each(repository, stored.orders, partial(check_shown, repository))
         await check_agreement(reader)
 
-    async def _look_for_late_effects(self, repository: Repository, length: Length) -> Stored:
-        """Cancel one write of each kind, behind others; return what is stored in the end."""
+    async def _look_for_late_effects(
+        self, repository: Repository, length: Length, ahead: int
+    ) -> Stored:
+        """Cancel one write of each kind, behind so many others; return what is stored then."""
         for number in range(5):  # a server may be slow by chance
-            calls = calls_of(repository, await give(repository, -1 - number))
+            calls = calls_of(repository, await give(repository, -1 - number - ahead))
             writes = [call for name, call in calls.items() if name.startswith(WRITES)]
-            ahead = [asyncio.create_task(add_pet(repository)) for _ in range(5)]
+            others = [asyncio.create_task(add_pet(repository)) for _ in range(ahead)]
             await yield_to_others()
             tasks = [asyncio.create_task(attempt(call)) for call in writes]
             await yield_to_others()
             await cancel(tasks)
-            await asyncio.gather(*ahead)
+            await asyncio.gather(*others)
             await wait_for_server(length)
             before = await read_all(repository)
             stored = await check_no_late_effects(repository, length)

@@ -149,7 +149,7 @@ class HandsAnOrderToTheNextCaller(Correct):
 class MakesCancelledWritesLater(Correct):
     """What is cancelled in a queue, behind three others, is made in the background."""
 
-    work, late, queued = 0.002, 0.25, 0
+    work, late, queued = 0.002, 1.0, 0
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.queued += 1
