@@ -137,7 +137,7 @@ class PetClauses(Kit):
     async def test_statuses_are_kept_and_absent_ones_stay_so(self, repository: Repository) -> None:
         """An absent status is replaced by a default, or by None."""
         for status in PET_STATUSES:
-            pet = await create(repository, NewPet("Rex", 7, status))
+            pet = await create(repository, NewPet("1", 7, status))
             assert await repository.get_pet(pet.id) == pet
         listed = await repository.list_pets(PetQuery(0, 99))
         assert {pet.status for pet in listed} == {*PET_STATUSES}
