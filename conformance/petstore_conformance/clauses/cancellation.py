@@ -25,7 +25,7 @@ from petstore_conformance.clauses.methods import CREATED_NAME, attempt, calls_of
 from petstore_conformance.clauses.orders import add_pet, check_agreement, place_at
 from petstore_conformance.clauses.pets import check_lives
 from petstore_conformance.clauses.restore import pet_and_order
-from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, within
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, LateEffectError, within
 from petstore_conformance.harness.effort import (
     SLOW_SECONDS,
     WRITES,
@@ -63,8 +63,7 @@ class Trial(Struct):
     number -- counts the trials, so that each can use names of its own
     make -- makes a call; if it writes, all calls of a trial write to the same pet or order
     length -- how long it takes when it is not cancelled
-    tenth -- when it is to be cancelled, in tenths of this; `ENDED` is right after the first of
-        several has ended, in the same iteration of the event loop
+    tenth -- when it is cancelled, in tenths of this; `ENDED` is once the first of several ends
     """
 
     number: int
@@ -117,8 +116,7 @@ async def trials(kit: Kit, repository: Repository, *, writes: bool = False) -> A
                 current().note(given.number, len(names) * (1 + len(TENTHS)))
                 return
             await repository.get_order(given.order_id)  # it may be cached; so may these pets
-            for id_ in (given.pet_id, given.ordered_id):
-                await repository.get_pet(id_)
+            await asyncio.gather(*map(repository.get_pet, (given.pet_id, given.ordered_id)))
             call = calls_of(repository, given)[name]
             if name == "restore":
                 stored = await read_all(repository)
@@ -163,17 +161,18 @@ class CancellationClauses(Kit):
             assert shown <= seen, "a later page lacks what an earlier one has"
             for one in (reader, repository):  # first where nothing is left of the cancelled call
                 assert await add_pet(one) not in seen, "an id is assigned again"
-        lengths = [Length(), *(it.length for it in tried)]
-        await settle(repository, max(lengths, key=attrgetter("seconds")))
+        longest = partial(max, key=attrgetter("seconds"), default=Length())
+        await settle(repository, longest(it.length for it in tried))
         for trial in [it for it in tried if it.name.endswith("token")]:
             id_ = (await trial.make()).id
             get = repository.get_pet if trial.name.startswith("create") else repository.get_order
             assert await get(id_), f"the token of {trial.name} is recorded without its effect"
-        lengths = [Length(), *(it.length for it in tried if it.name.startswith(WRITES))]
-        longest_write = max(lengths, key=attrgetter("seconds"))
+        longest_write = longest(it.length for it in tried if it.name.startswith(WRITES))
         for ahead in (0, 5):  # as soon as they begin, and while they wait for others
             stored = await self._look_for_late_effects(repository, longest_write, ahead)
-        assert {pet.status for pet in stored.pets if pet.name == CREATED_NAME} <= {PetStatus.SOLD}
+        created = [pet for pet in stored.pets if pet.name == CREATED_NAME]
+        assert {pet.status for pet in created} <= {PetStatus.SOLD}
+        assert [await repository.get_pet(pet.id) for pet in created] == created
         pets = {pet.id: pet for pet in stored.pets}
         orders = {order.id: order for order in stored.orders}
 
@@ -182,7 +181,8 @@ class CancellationClauses(Kit):
             assert await repository.get_order(id_) == orders.get(id_)
 
         await read_each(repository, [*{*range(1, 100), *stored.ids}], read)
-        await check_agreement(reader)
+        for one in (reader, repository):  # on the pages of each status, too
+            await check_agreement(one)
 
     async def _look_for_late_effects(
         self, repository: Repository, length: Length, ahead: int
@@ -202,7 +202,7 @@ class CancellationClauses(Kit):
             stored = await check_no_late_effects(repository, length)
             if len({*stored.pets, *stored.orders} - {*before.pets, *before.orders}) == 1:
                 return stored  # nothing has come with the one that was written meanwhile
-        raise OverdueError("a call took effect later than it would have otherwise: with the next")
+        raise LateEffectError("a call took effect later than it would have otherwise: in the next")
 
     @clause("cancellation")
     async def test_a_cancelled_call_raises_cancelled_error(self, repository: Repository) -> None:

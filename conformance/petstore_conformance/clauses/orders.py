@@ -106,7 +106,7 @@ async def check_agreement(repository: Repository) -> None:
         stored = await read_all(repository)
         pages = [(query, await read_page(repository, query)) for query in every_filter(0, 9999)]
         ordered = {order.pet_id for order in stored.orders}
-        single = [await repository.get_pet(pet_id) for pet_id in ordered]
+        single = await asyncio.gather(*map(repository.get_pet, ordered))
         if await read_all(repository) == stored:
             break
     for query, page in pages:
@@ -197,8 +197,7 @@ class OrderClauses(Kit):
         calls = chain.from_iterable(zip(placing, refused, strict=True))
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert {*map(kind, results)} <= {Order, NotFoundError}  # how many: [overlapping-calls]
-        orders = [result for result in results if isinstance(result, Order)]
-        orders.sort(key=lambda order: order.id)
+        orders = sorted((it for it in results if isinstance(it, Order)), key=lambda it: it.id)
         for change in (None, update_orders):  # a change must not touch the time
             orders = await change(repository, orders) if change else orders
             reads = (repository.get_order(order.id) for order in orders)

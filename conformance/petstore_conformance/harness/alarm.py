@@ -26,13 +26,17 @@ class OverdueError(AssertionError):
     """Something has not ended in time. Nothing else is wrong, so a busy machine may explain it."""
 
 
+class LateEffectError(OverdueError):
+    """A cancelled call took effect later than it would have otherwise."""
+
+
 def is_late(clause: str, error: BaseException) -> bool:
     """Return whether a clause failed only because something did not end or was not available.
 
-    That says little of the cause, except where the clause says that everything is available.
+    That says little of the cause, unless it is what the clause is about.
     """
     unavailable = isinstance(error, UnavailableError) and clause != "healthy"
-    return unavailable or isinstance(error, OverdueError)
+    return unavailable or type(error) is OverdueError
 
 
 @contextmanager

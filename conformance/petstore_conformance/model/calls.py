@@ -21,7 +21,7 @@ from petstore.contract import (
     TokenReusedError,
     UnavailableError,
 )
-from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, LateEffectError, OverdueError, stack
 from petstore_conformance.harness.effort import Length, yield_to_others
 from petstore_conformance.model.model import Model, Payload, Stored, Write, created, send
 from petstore_conformance.model.reads import read_all
@@ -122,8 +122,7 @@ async def watch(change: Callable[[], Awaitable[AnyResult]], reads: Sequence[AnyC
 async def settle(repository: Repository, length: Length) -> Stored:
     """Return all pets and orders once cancelled calls can no longer take effect.
 
-    A pet is created meanwhile, which a server syncs after what was sent before, however slow its
-    disk is.
+    A pet is created meanwhile, which a server with a slow disk syncs after what was sent before.
 
     length -- how long a call took
     """
@@ -160,7 +159,7 @@ async def check_no_late_effects(repository: Repository, length: Length) -> Store
     stored = await settle(repository, length)
     await asyncio.sleep(LATER_SECONDS)
     if await read_all(repository) != stored:
-        raise OverdueError("a call took effect later than it would have otherwise")
+        raise LateEffectError("a call took effect later than it would have otherwise")
     return stored
 
 
