@@ -13,6 +13,7 @@ import asyncpg
 
 from petstore.contract import SettingsError, StorageError, UnavailableError, WrongStoreError
 from petstore_postgres.address import hide_unreadable_home, parse
+from petstore_postgres.arrays import ArrayConnection
 
 OTHERS_SECONDS: Final = 0.3
 """How long to wait for the other servers once a writable one has been found."""
@@ -111,6 +112,7 @@ class Servers:
         self._split_brain = ""
         self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by number of the address
         self._options: dict[str, Any] = {"dsn": address.dsn, "timeout": seconds, "ssl": address.tls}
+        self._options["connection_class"] = ArrayConnection
         self._options["target_session_attrs"] = "any"  # whatever the environment says
         if pgbouncer:  # it gives each transaction another session
             self._options["statement_cache_size"] = 0

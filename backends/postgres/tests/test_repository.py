@@ -4,16 +4,21 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import asyncpg
 import pytest
+from petstore_conformance.clauses.methods import calls_of, give
+from petstore_postgres.arrays import ARRAYS, ArrayConnection
 
 from backends.postgres.tests.places import fresh, opened, session, unavailable
 from backends.postgres.tests.servers import Server
 from petstore.contract import (
     ConflictError,
     NewPet,
+    Order,
     OrderQuery,
+    OrderStatus,
     Pet,
     PetQuery,
     Receipt,
@@ -214,3 +219,30 @@ async def test_a_retry_of_what_was_deleted_by_hand_names_the_record(server: Serv
         assert receipt == Receipt(kept.id, replayed=True)
         assert isinstance(reused, TokenReusedError)
         assert (await retry_pet()).id > kept.id
+
+
+async def test_asyncpg_finds_no_type_that_it_is_not_told_and_would_find_the_same(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its query for a type costs more than to connect."""
+    find, asked = asyncpg.Connection._introspect_types, list[int]()  # noqa: SLF001 - overridden
+
+    async def ask(connection: Any, oids: list[int], seconds: float) -> Any:
+        asked.extend(oids)
+        return await find(connection, oids, seconds)
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", ask)
+    async with opened(server) as repository:
+        order = Order(2**40, 2**40, OrderStatus.CANCELLED, AT)
+        record = TokenRecord(bytes(32), bytes(32), 3, 1)
+        await repository.restore([Pet(order.pet_id, "Rex", 7), order, record])
+        for call in calls_of(repository, await give(repository, 0)).values():
+            await call()
+    assert asked == []
+    other = await asyncpg.connect(server.url(), connection_class=ArrayConnection)
+    assert await other.fetchval("SELECT ARRAY['postgres'::name]") == ["postgres"]
+    assert len(asked) == 1
+    rows, _ = await find(other, [*ARRAYS], 9)
+    other.terminate()
+    found = {row["oid"]: dict(row).items() for row in rows}
+    assert all(known.items() <= found[oid] for oid, known in ARRAYS.items())
