@@ -35,11 +35,7 @@ NGINX = [
     *("sh", "-c"),
     f"sed s/PORT/{{port}}/ nginx.conf >{BUILD}/nginx.conf && exec nginx -p {BUILD} -c nginx.conf",
 ]
-PETSTORE = {
-    "PETSTORE_BACKEND": "memory",
-    "PETSTORE_API_KEYS": KEY,
-    "PETSTORE_DRAIN_SECONDS": "0",
-}
+PETSTORE = {"PETSTORE_BACKEND": "memory", "PETSTORE_API_KEYS": KEY, "PETSTORE_DRAIN_SECONDS": "0"}
 
 
 class Subject(Struct, frozen=True):

@@ -149,10 +149,7 @@ _SETTINGS: Final = (
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="petstore",
-        description="The pet store service.",
-        epilog=_SETTINGS,
-        allow_abbrev=False,
+        prog="petstore", description="The pet store service.", epilog=_SETTINGS, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"petstore {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

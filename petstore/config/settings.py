@@ -99,17 +99,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     backend: Annotated[
         str | None,
         Meta(
-            title="where pets and orders are stored",
-            description="the name of an installed backend",
+            title="where pets and orders are stored", description="the name of an installed backend"
         ),
     ] = None
     api_keys: Annotated[
-        tuple[str, ...],
-        _parsed(split, "for small installations", "API keys, separated by commas"),
+        tuple[str, ...], _parsed(split, "for small installations", "API keys, separated by commas")
     ] = ()
     api_keys_file: Annotated[
-        Path | None,
-        _parsed(Path, "the API keys of clients", "a file of name:sha256-hex lines"),
+        Path | None, _parsed(Path, "the API keys of clients", "a file of name:sha256-hex lines")
     ] = None
     listen: Annotated[
         Address,

@@ -30,9 +30,7 @@ class TokenClock:
     """
 
     def __init__(
-        self,
-        wall: Callable[[], int] = time.time_ns,
-        monotonic: Callable[[], int] = _monotonic,
+        self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = _monotonic
     ) -> None:
         self._wall = wall
         self._monotonic = monotonic

@@ -63,10 +63,7 @@ def rate_guard(limiter: RateLimiter) -> Guard:
         wait, request.limit_headers = limiter.take(request.scope["auth"])
         if wait:
             raise ApiError(
-                ErrorCode.RATE_LIMITED,
-                OVER_RATE_LIMIT,
-                {"retry-after": str(wait)},
-                "rate_limited",
+                ErrorCode.RATE_LIMITED, OVER_RATE_LIMIT, {"retry-after": str(wait)}, "rate_limited"
             )
 
     return limit_rate

@@ -103,10 +103,7 @@ class RateLimiter:
     """
 
     def __init__(
-        self,
-        limit: RateLimit,
-        counters: SharedCounters,
-        clock: Callable[[], float] = monotonic,
+        self, limit: RateLimit, counters: SharedCounters, clock: Callable[[], float] = monotonic
     ) -> None:
         self._counters = counters
         self._limit = limit

@@ -34,11 +34,7 @@ class ServiceState:
     repository: Repository
 
     def __init__(
-        self,
-        root_path: str,
-        document: bytes,
-        shares: Shares,
-        storage_health: StorageHealth,
+        self, root_path: str, document: bytes, shares: Shares, storage_health: StorageHealth
     ) -> None:
         self.root_path = root_path
         self.document = document

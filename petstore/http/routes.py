@@ -186,11 +186,7 @@ def _compile(
         id=name,
         path=route.path_format,
         handler=handler,
-        scope={
-            "route_handler": handler,
-            "path_params": {},
-            "path_template": route.path_format,
-        },
+        scope={"route_handler": handler, "path_params": {}, "path_template": route.path_format},
         guards=tuple(guard for layer in handler.ownership_layers for guard in layer.guards or ()),
         function=handler.fn,
         takes_request="request" in taken,

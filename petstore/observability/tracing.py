@@ -72,8 +72,7 @@ class Tracing:
             return cls()
         except ModuleNotFoundError as error:
             _log.warning(
-                "no traces: %s is missing; install the service with its extra 'tracing'",
-                error.name,
+                "no traces: %s is missing; install the service with its extra 'tracing'", error.name
             )
             return None
         except Exception as error:  # noqa: BLE001 - whatever its variables lead to

@@ -65,10 +65,7 @@ class Listener:
     """
 
     def __init__(
-        self,
-        sock: socket.socket,
-        turns: Turns,
-        make_connection: Callable[[], asyncio.Protocol],
+        self, sock: socket.socket, turns: Turns, make_connection: Callable[[], asyncio.Protocol]
     ) -> None:
         self._sock = sock
         self._turns = turns

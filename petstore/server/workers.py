@@ -97,10 +97,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        configuration: Configuration,
-        sock: socket.socket,
-        pids: dict[str, int],
+        self, configuration: Configuration, sock: socket.socket, pids: dict[str, int]
     ) -> None:
         self._settings = configuration.settings
         self._keys = configuration.keys

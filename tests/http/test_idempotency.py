@@ -225,13 +225,6 @@ VISIBLE = string.digits + string.ascii_letters + string.punctuation
 REX_JSON = b'{"name":"Rex","categoryId":7}'
 
 
-def test_keys_of_two_operations_are_independent(service: Live) -> None:
-    key, body = new_key(), REX | {"petId": add_pet(service)}
-    firsts = [check_first(send(service, path, body, key)) for path in PATHS]
-    for path, first in zip(PATHS, firsts, strict=True):
-        check_replay(send(service, path, body, key), first)
-
-
 def test_clients_are_the_names_in_the_key_file(start: Start, tmp_path: Path) -> None:
     lines = [key_line(name, key) for name, key in (("a", "old"), ("a", "new"), ("ab", "other"))]
     (tmp_path / "keys").write_text("\n".join(lines))

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from petstore_conformance.faults.services import RunningService
 from petstore_conformance.harness.cores import children
 
 from petstore.config.keys import WATCH_SECONDS
@@ -155,13 +154,13 @@ def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @contextmanager
-def starting(directory: Path) -> Iterator[RunningService]:
+def starting(directory: Path) -> Iterator[Live]:
     """Start such a service as the leader of a process group; wait until it has a worker."""
     keys = {"api_keys": KEY, "listen": "127.0.0.1:0"}
     with running(directory, "serve", **settings_of(directory), **keys) as popen:
-        service = RunningService("127.0.0.1", 0, popen)
-        until(service.workers)
-        yield service
+        live = Live("127.0.0.1", 0, popen)
+        until(live.workers)
+        yield live
 
 
 @pytest.mark.slow
@@ -191,12 +190,11 @@ def test_a_signal_to_the_whole_group_counts_once_and_a_worker_killed_then_does_n
 def test_an_interrupt_while_workers_start_ends_with_status_0(
     tmp_path: Path, seconds: float
 ) -> None:
-    with starting(tmp_path) as service:
-        assert service.process is not None
-        processes = children()[service.process.pid]
+    with starting(tmp_path) as live:
+        processes = children()[live.popen.pid]
         time.sleep(seconds)
-        os.killpg(service.process.pid, signal.SIGINT)
-        assert service.process.wait(HANG_SECONDS) == 0
+        os.killpg(live.popen.pid, signal.SIGINT)
+        assert live.popen.wait(HANG_SECONDS) == 0
         check_ended(processes)
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
@@ -251,13 +249,12 @@ def test_workers_end_if_their_parent_is_killed_and_the_next_start_gets_the_port_
 def test_workers_end_if_their_parent_is_killed_while_they_start(
     tmp_path: Path, seconds: float
 ) -> None:
-    with starting(tmp_path) as service:
-        assert service.process is not None
-        until(lambda: len(service.workers()) == WORKERS)
-        workers = service.workers()
+    with starting(tmp_path) as live:
+        until(lambda: len(live.workers()) == WORKERS)
+        workers = live.workers()
         time.sleep(seconds)
-        service.process.kill()
-        service.process.wait(HANG_SECONDS)
+        live.popen.kill()
+        live.popen.wait(HANG_SECONDS)
         try:
             check_ended(workers)
         finally:

@@ -163,11 +163,6 @@ class Server:
             self.process = None
             until(lambda: not any(map(alive, processes)))
 
-    def restart(self) -> None:
-        """Kill it and start it again, with the same port and data."""
-        self.kill()
-        self.start()
-
     def freeze(self) -> None:
         """Suspend all its processes; their connections stay open."""
         self._freeze()

@@ -7,21 +7,20 @@ from petstore_postgres import PostgresSettings, backend
 from backends.postgres.tests.servers import Server
 
 
-class TestPostgres(Conformance):
+class OnPostgres(Conformance):
     backend = backend
     machine_examples = 10
 
+
+class TestPostgres(OnPostgres):
     @pytest.fixture(autouse=True)
     def place(self, each: Server) -> None:
         type(self).settings = PostgresSettings(each.url(), timeout_seconds=10)
 
 
 @pytest.mark.slow
-class TestOneConnection(Conformance):
+class TestOneConnection(OnPostgres):
     """All calls share one connection; a check has one to each of two addresses."""
-
-    backend = backend
-    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, server: Server) -> None:
@@ -30,11 +29,8 @@ class TestOneConnection(Conformance):
 
 
 @pytest.mark.slow
-class TestPgBouncer(Conformance):
+class TestPgBouncer(OnPostgres):
     """More connections than PgBouncer has: each transaction is in another session."""
-
-    backend = backend
-    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, bouncer: str) -> None:

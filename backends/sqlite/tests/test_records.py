@@ -71,15 +71,6 @@ async def create(
     return receipts
 
 
-async def test_writes_that_wait_delete_two_expired_records_each(file: Path, clock: Clock) -> None:
-    async with opened(file) as repository:
-        for first in (0, 100):
-            tokens_ = [token(first + n, clock.time) for n in range(40)]
-            await asyncio.gather(*(repository.create_pet(REX, each) for each in tokens_))
-            clock.pass_(LIFE)
-    assert records(file) == 40
-
-
 async def test_a_record_that_is_renewed_replaces_no_other(file: Path, clock: Clock) -> None:
     """It did: the other one had been given the number of the expired record, which was deleted."""
     async with opened(file) as repository:

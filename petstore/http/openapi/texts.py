@@ -43,10 +43,7 @@ REQUESTS: Final[dict[str, dict[str, Any]]] = {
         "with a status": EXAMPLES["NewPet"],
         "without a status": {"name": "Ida", "categoryId": 3},
     },
-    "updateOrder": {
-        "complete it": EXAMPLES["OrderUpdate"],
-        "cancel it": {"status": "cancelled"},
-    },
+    "updateOrder": {"complete it": EXAMPLES["OrderUpdate"], "cancel it": {"status": "cancelled"}},
 }
 """The request bodies of operations for which one example is not enough."""
 
@@ -62,19 +59,12 @@ _NO_ORDER: Final = {"unknown": "Order not found."}
 _KEY_REUSED: Final = {"Idempotency-Key": TABLE[TokenReusedError][1]}
 
 MESSAGES: Final[dict[int, dict[str, str]]] = {
-    401: {
-        "missing": KEY_MISSING,
-        "invalid": KEY_INVALID,
-    },
+    401: {"missing": KEY_MISSING, "invalid": KEY_INVALID},
     413: {"size": "body: expected at most 65536 bytes."},
     415: {"media type": NOT_JSON},
     429: {"rate": OVER_RATE_LIMIT},
     500: {"bug": INTERNAL[1]},
-    503: {
-        "storage": TABLE[UnavailableError][1],
-        "overload": OVER_SLOTS,
-        "stop": SERVICE_STOPPING,
-    },
+    503: {"storage": TABLE[UnavailableError][1], "overload": OVER_SLOTS, "stop": SERVICE_STOPPING},
 }
 """The messages of each status, by cause."""
 
