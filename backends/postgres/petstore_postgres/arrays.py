@@ -1,7 +1,7 @@
 """Connections that know the types of arrays, for which asyncpg asks the server otherwise.
 
-It does so over each new connection, with a recursive query that costs both more CPU than to
-connect. There is no documented way to tell it what is the same on every server.
+It does so over each new connection, with a recursive query that costs the server more CPU than a
+connection does. There is no documented way to tell it what is the same on every server.
 """
 
 from collections.abc import Sequence
